@@ -1,0 +1,1 @@
+"""Dialects: how each provider is asked, and what its answers mean."""

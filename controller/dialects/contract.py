@@ -1,0 +1,70 @@
+"""What a dialect is: pure data and functions that turn a prompt into a request and an answer into an Outcome.
+
+A new provider is one file beside this one and one row in `table.py`. Nothing here raises on what an upstream sends:
+any bytes at all give an Outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from attrs import frozen
+
+from controller.outcome import Answer, Failed, Outcome, Throttled, Usage
+from controller.records import Prompt
+from controller.sse import Event
+from policies.contract import Hints
+
+
+@frozen(kw_only=True)
+class Request:
+    """One HTTP POST, without its key. url is absolute; body is JSON in UTF-8."""
+
+    url: str
+    headers: dict[str, str]
+    body: bytes
+    streamed: bool = True  # False: the answer is one JSON document
+
+
+class Fold(Protocol):
+    """Takes the events of one stream in and knows when the answer is whole."""
+
+    @property
+    def finished(self) -> bool:
+        """The proof of completion has been seen; nothing after it matters."""
+
+    @property
+    def usage(self) -> Usage | None:
+        """Tokens counted so far: kept for a stream that breaks off."""
+
+    def feed(self, event: Event) -> Throttled | Failed | None:
+        """Take one event in; an error inside the stream comes back as the outcome it means."""
+
+    def end(self) -> Answer | Failed:
+        """The stream is over (or finished): the whole answer, or why it is none."""
+
+
+class Dialect(Protocol):
+    """One provider's request and answer format."""
+
+    name: str
+    refuses_inside_200: bool  # accept at the first payload that is no error, not at the headers
+
+    def request(self, base_url: str, prompt: Prompt) -> Request:
+        """The request for a prompt. `base_url` has no trailing slash."""
+
+    def key_headers(self, key: str) -> dict[str, str]:
+        """The headers that carry the API key."""
+
+    def hints(self, headers: Mapping[str, str]) -> dict[str, Hints]:
+        """What the headers (names in lower case) say of each quota dimension."""
+
+    def classify(self, status: int, headers: Mapping[str, str], body: bytes, *, wall_now: float) -> Outcome:
+        """What an answer that is no stream means: errors, and plain JSON answers with status 200.
+
+        headers: names in lower case. wall_now: seconds since the epoch, for HTTP dates where `Date` is missing.
+        """
+
+    def fold(self) -> Fold:
+        """An empty fold for one stream."""

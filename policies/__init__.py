@@ -1,0 +1,1 @@
+"""Rate policies: one law a file. Authors read `policies.contract`."""

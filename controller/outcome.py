@@ -25,6 +25,7 @@ class Kind(Enum):
     MALFORMED = "malformed"  # a 200 that is no answer: HTML, empty, not the dialect
     PROMPT = "prompt"  # the upstream will never answer this prompt (400, 413, 422, content policy)
     FATAL = "fatal"  # it will answer none: bad key, no credit, unknown model, spent quota
+    INPUT = "input"  # the line is no prompt, or its id was used before: no attempt was made
     CANCELLED = "cancelled"  # our own doing
 
 
@@ -71,8 +72,8 @@ class Throttled:
     code: str | None = None
     dimension: str | None = None
     scope: Scope = Scope.UNKNOWN
-    retry_after: float | None = None  # seconds, > 0, never shortened
-    hints: Hints = Hints()
+    retry_after: float | None = None  # seconds, finite, > 0, as the server said it
+    hints: dict[str, Hints] = field(factory=dict)  # by dimension
 
 
 @frozen(kw_only=True)

@@ -1,15 +1,204 @@
-"""Frozen settings, built from defaults < TOML < environment < flags."""
+"""Frozen settings, merged from defaults < TOML < environment < flags.
+
+One attrs class is the only source: the command line, the environment names (TIDEGATE_ plus the field in capitals)
+and the TOML keys are generated from its fields. What only another part can check (is this file readable, does this
+policy exist) is checked there and raises ValueError; cli turns every ValueError into one line.
+"""
 
 from __future__ import annotations
 
-from attrs import frozen
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import TypeVar, get_type_hints
+
+import cattrs
+from attrs import field, fields, frozen
+
+from policies.words import did_you_mean
+
+PREFIX = "TIDEGATE_"
+PROGRESS = ("auto", "bar", "lines", "off")
+INPUT_FORMATS = ("jsonl", "text")
+
+T = TypeVar("T")
+
+
+class SettingsError(ValueError):
+    """A setting that can't be: the user's to mend; the message names it and says how."""
 
 
 @frozen(kw_only=True)
 class Timeouts:
-    """The four clocks of an attempt, in seconds (design: connect, first payload, between payloads, total)."""
+    """The four clocks of an attempt, in seconds."""
 
     connect: float = 10.0
     first_payload: float = 120.0
     between_payloads: float = 60.0  # SSE comments do not count as payload
     total: float = 900.0
+
+
+def _set(default: T, text: str, *, unit: str = "", low: float | None = None, choices: tuple[str, ...] = ()) -> T:
+    """A setting; low: the smallest value allowed."""
+    made: T = field(default=default, metadata={"help": text, "unit": unit, "low": low, "choices": choices})
+    return made
+
+
+def _optional(kind: type[T], text: str, *, unit: str = "", low: float | None = None) -> T | None:
+    """A setting that may be absent."""
+    del kind  # for the reader and the type checker
+    made: T | None = field(default=None, metadata={"help": text, "unit": unit, "low": low, "choices": ()})
+    return made
+
+
+@frozen(kw_only=True)
+class Settings:
+    """Everything a user can set for `tidegate run`."""
+
+    output: str | None = _optional(str, "append results to this file and resume from it; default: stdout")
+    base_url: str | None = _optional(str, "where the API is, e.g. https://api.openai.com/v1, or sim:PROFILE")
+    model: str | None = _optional(str, "for lines that name none")
+    dialect: str | None = _optional(str, "request and answer format; default: guessed from the URL")
+    api_key_env: str | None = _optional(str, "environment variable that holds the API key")
+    api_key_file: str | None = _optional(str, "file that holds the API key")
+    max_tokens: int | None = _optional(int, "output tokens, for lines that say nothing", unit="LLM tokens", low=1)
+    param: tuple[str, ...] = _set((), "KEY=JSON: a request parameter for lines that do not set it; repeatable")
+    input_format: str = _set("jsonl", "what a line is: a JSON value, or the prompt itself", choices=INPUT_FORMATS)
+    resume: bool = _set(True, "skip what the output holds already; off for live streams")
+    policy: str = _set("aimd", "rate policy: a name from `tidegate policies`, or module:Class")
+    policy_option: tuple[str, ...] = _set((), "KEY=VALUE for the policy; repeatable")
+    requests_per_minute: float | None = _optional(
+        float, "ceiling: never send more, whatever the policy thinks", unit="requests/min", low=1e-6
+    )
+    max_in_flight: int = _set(64, "attempts open at once; more needs more memory and descriptors", low=1)
+    max_failures: int = _set(5, "transient failures of a prompt before it ends in error; throttles never count", low=1)
+    connect_timeout: float = _set(10.0, "longest wait for a connection", unit="s", low=0.001)
+    first_payload_timeout: float = _set(120.0, "longest wait for the first payload of an answer", unit="s", low=0.001)
+    between_payloads_timeout: float = _set(60.0, "longest silence within an answer", unit="s", low=0.001)
+    total_timeout: float = _set(900.0, "longest an attempt may take", unit="s", low=0.001)
+    drain_timeout: float = _set(30.0, "how long a stop waits for answers under way", unit="s", low=0.0)
+    longest_wait: float = _set(900.0, "an upstream that asks for a longer wait parks the run", unit="s", low=0.0)
+    give_up_after: float = _set(900.0, "no success at all for this long parks the run", unit="s", low=0.001)
+    ca_file: str | None = _optional(str, "PEM file with the certificate authorities to trust")
+    decisions: str | None = _optional(str, "write every change of pace to this file, JSON lines")
+    progress: str = _set("auto", "what to show on stderr while running", choices=PROGRESS)
+    seed: int = _set(0, "of all jitter, and of the simulated upstream", low=0)
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """The four clocks together."""
+        return Timeouts(
+            connect=self.connect_timeout,
+            first_payload=self.first_payload_timeout,
+            between_payloads=self.between_payloads_timeout,
+            total=self.total_timeout,
+        )
+
+
+Raw = Mapping[str, object]
+
+
+def build(flags: Raw, environment: Mapping[str, str], toml: bytes | None = None, toml_name: str = "") -> Settings:
+    """Merge and check; raises SettingsError naming the flag, variable or TOML key.
+
+    flags: by field name, only those given. toml: the file's content, toml_name how to call it in a message.
+    """
+    merged: dict[str, object] = {}
+    merged.update(_from_toml(toml, toml_name) if toml is not None else {})
+    merged.update(_from_environment(environment))
+    merged.update(flags)
+    made = _structure(merged, "settings")
+    for attribute in fields(Settings):
+        _check(attribute.name, getattr(made, attribute.name), attribute.metadata)
+    return made
+
+
+def _from_toml(content: bytes, name: str) -> dict[str, object]:
+    try:
+        table = tomllib.loads(content.decode("utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{name} is not TOML: {error}") from error
+    known = [attribute.name for attribute in fields(Settings)]
+    values = {}
+    for key, value in table.items():
+        plain = key.replace("-", "_")
+        if plain not in known:
+            raise SettingsError(f"{name}: unknown key {key!r}{did_you_mean(plain, known)}")
+        if isinstance(value, str) and getattr(fields(Settings), plain).default == ():
+            raise SettingsError(f"{name}: {key}: {value!r} is not a list; write {key} = [{value!r}]")
+        values[plain] = tuple(value) if isinstance(value, list) else value
+    _structure(values, name)  # here, so that a message can name the file
+    return values
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
+    types = get_type_hints(Settings)
+    values: dict[str, object] = {}
+    for attribute in fields(Settings):
+        variable = PREFIX + attribute.name.upper()
+        if variable in environment:
+            values[attribute.name] = _parse(variable, environment[variable], str(types[attribute.name]))
+    return values
+
+
+def _parse(name: str, text: str, kind: str) -> object:
+    """A text as the type whose name is `kind`."""
+    try:
+        if "tuple" in kind:
+            return tuple(text.split())
+        if "bool" in kind:
+            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
+        if "float" in kind:
+            return float(text)
+        return int(text) if "int" in kind else text
+    except (ValueError, KeyError) as error:
+        wanted = next(word for word in ("bool", "float", "int") if word in kind)
+        raise SettingsError(f"{name}: {text!r} is not a {_WORDS[wanted]}") from error
+
+
+_WORDS = {"bool": "yes or no", "float": "number", "int": "whole number", "str": "text"}
+
+
+def _strict() -> cattrs.Converter:
+    """Scalars as they are: cattrs' defaults would take true for 1.0 and 3 for "3"."""
+    converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=True)
+
+    def only(*allowed: type) -> Callable[[object, type], object]:
+        def hook(value: object, kind: type) -> object:
+            if (isinstance(value, bool) and bool not in allowed) or not isinstance(value, allowed):
+                raise ValueError(f"{value!r} is not a {_WORDS.get(kind.__name__, kind.__name__)}")
+            return kind(value)
+
+        return hook
+
+    for kind, allowed in ((bool, (bool,)), (int, (int,)), (float, (int, float)), (str, (str,))):
+        converter.register_structure_hook(kind, only(*allowed))
+    return converter
+
+
+_CONVERTER = _strict()
+
+
+def _structure(values: Raw, where: str) -> Settings:
+    try:
+        return _CONVERTER.structure(dict(values), Settings)
+    except cattrs.BaseValidationError as error:
+        fault = cattrs.transform_error(error, format_exception=lambda each, _: str(each))[0]
+        text, _, path = fault.rpartition(" @ $.")
+        raise SettingsError(f"{where}: {path.replace('_', '-')}: {text}") from error
+
+
+def _check(name: str, value: object, metadata: Mapping[str, object]) -> None:
+    flag = flag_of(name)
+    low, choices = metadata["low"], metadata["choices"]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SettingsError(f"{flag}: {value} is not a finite number")
+    if isinstance(low, int | float) and isinstance(value, int | float) and value < low:
+        raise SettingsError(f"{flag}: {value} is too small; at least {low:g}")
+    if isinstance(choices, tuple) and choices and value not in choices:
+        raise SettingsError(f"{flag}: {value!r} is none of {', '.join(choices)}{did_you_mean(str(value), choices)}")
+
+
+def flag_of(name: str) -> str:
+    """The flag of a field; a switch that is on by default is named by its opposite."""
+    return "--no-resume" if name == "resume" else "--" + name.replace("_", "-")

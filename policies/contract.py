@@ -16,9 +16,8 @@ instants would fail when both happen in the same one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol
 
 from attrs import frozen
 
@@ -172,9 +171,11 @@ class Remembered:
 class Policy(Protocol):
     """A rate law as an instance: the verbs the limiter uses.
 
-    The class itself is called as `cls(options, *, seed, now, remembered=None)`, where options is an instance of its
-    `options_class`, a frozen attrs class whose fields carry `unit` and `help` in their metadata and validate their
-    range. `claims` names the laws the policy promises beside those that every policy must hold.
+    The class itself is called as `cls(options, *, seed, now, remembered=None)`, where options is an instance of
+    its `options_class`, a frozen attrs class whose fields carry `unit` and `help` in their metadata and validate
+    their range. `cls.restore(options, snapshot, *, seed, now)` continues exactly where `snapshot` was taken and
+    raises ValueError for a snapshot that is not its own. `claims` names the laws that this policy promises beside
+    those that every policy must hold.
     """
 
     options_class: ClassVar[type]
@@ -189,7 +190,3 @@ class Policy(Protocol):
 
     def snapshot(self, now: float) -> dict[str, JSON]:
         """The state as JSON, with ages instead of instants, so that it means the same on another clock."""
-
-    @classmethod
-    def restore(cls, options: object, snapshot: Mapping[str, JSON], *, seed: int, now: float) -> Self:
-        """Continue exactly where `snapshot` was taken; raises ValueError for a snapshot that is not ours."""

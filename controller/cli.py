@@ -1,0 +1,177 @@
+"""The roof: from the command line to a run, a simulated upstream or a list; imported by nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import get_type_hints
+
+import attrs
+import click
+import httpx
+import trio
+
+import controller
+import policies
+import simulations
+from controller.job import prepare
+from controller.settings import Settings, build, flag_of
+from controller.sources import STDIN
+from controller.telemetry import Exit
+from policies import registry
+from simulations.profile import load_profile
+from simulations.provider import Provider
+from simulations.server import serve as serve_simulated
+from simulations.transport import SimulatedTransport
+
+
+def main() -> None:
+    """The command `tidegate`: one line for what the user can mend, exit codes as documented in the README."""
+    try:
+        check_not_shadowed()
+        code = commands.main(standalone_mode=False)
+    except click.exceptions.Exit as error:
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = Exit.INTERRUPTED
+    except click.ClickException as error:
+        say(f"error: {error.format_message()}")
+        code = Exit.USAGE
+    sys.exit(int(code or 0))
+
+
+def say(text: str) -> None:
+    """One line on stderr; a closed stderr is nobody's loss."""
+    with suppress(OSError):
+        click.echo(f"tidegate: {text}", err=True)
+
+
+def check_not_shadowed() -> None:
+    """Our import names are generic: say so when a folder or another distribution stands in front of ours."""
+    homes = {Path(str(package.__file__)).resolve().parent.parent for package in (controller, policies, simulations)}
+    if len(homes) > 1:
+        found = ", ".join(str(home) for home in sorted(homes))
+        raise click.ClickException(
+            f"another package named controller, policies or simulations stands before ours ({found}); "
+            "install tidegate in an environment of its own, e.g. with `uv tool install tidegate` or pipx"
+        )
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("tidegate"), message="tidegate %(version)s")
+def commands() -> None:
+    """Push prompts through an LLM API as fast as it really allows."""
+
+
+# -- run
+
+
+def settings_options(command: Callable[..., int]) -> Callable[..., int]:
+    """An option for every field of Settings, so that flags, TOML keys and environment names have one source."""
+    types = get_type_hints(Settings)
+    for attribute in reversed(attrs.fields(Settings)):
+        command = _option(attribute, str(types[attribute.name]))(command)
+    return command
+
+
+def _option(attribute: attrs.Attribute[object], kind: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    names = [flag_of(attribute.name), attribute.name, *(["-o"] if attribute.name == "output" else [])]
+    unit, choices = attribute.metadata["unit"], attribute.metadata["choices"]
+    default = "" if attribute.default in (None, ()) or "bool" in kind else f"  [default: {attribute.default}]"
+    text = f"{attribute.metadata['help']}{f' ({unit})' if unit else ''}{default}"
+    if "bool" in kind:
+        return click.option(*names, is_flag=True, flag_value=not attribute.default, default=None, help=text)
+    number = click.FLOAT if "float" in kind else click.INT if "int" in kind else click.STRING
+    wanted = click.Choice(choices) if choices else number
+    return click.option(*names, type=wanted, multiple="tuple" in kind, default=None, help=text)
+
+
+@commands.command()
+@click.argument("prompts", nargs=-1)
+@click.option("--config", metavar="FILE.toml", help="settings from a TOML file; its keys are the flags' names")
+@settings_options
+def run(prompts: tuple[str, ...], config: str | None, **flags: object) -> int:
+    """Answer every line of PROMPTS (files, - for stdin) with exactly one result line."""
+    with ExitStack() as stack:
+        try:
+            settings = build(_given(flags), os.environ, _read_config(config), config or "")
+            job = prepare(settings, _inputs(prompts), os.environ, stack, say=say, simulate=_simulate)
+        except ValueError as error:
+            raise click.ClickException(str(error)) from error
+        return job.run()
+
+
+def _given(flags: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in flags.items() if value not in (None, ())}
+
+
+def _read_config(path: str | None) -> bytes | None:
+    try:
+        return None if path is None else Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"--config {path} can't be read: {error.strerror}") from error
+
+
+def _inputs(prompts: tuple[str, ...]) -> tuple[str, ...]:
+    if prompts:
+        return prompts
+    if sys.stdin is None or sys.stdin.isatty():
+        raise ValueError("no prompts: name a file, or - for stdin")
+    return (STDIN,)
+
+
+def _simulate(profile: str, seed: int) -> httpx.AsyncBaseTransport:
+    return SimulatedTransport(Provider(load_profile(profile), seed=seed))
+
+
+# -- the other commands
+
+
+@commands.command()
+@click.argument("profile")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any free one")
+@click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on")
+@click.option("--seed", type=click.INT, default=0, show_default=True, help="of latencies, faults and texts")
+def upstream(profile: str, port: int, host: str, seed: int) -> int:
+    """Serve the simulated upstream PROFILE (such as "steady?rate=200") over HTTP; GET /_sim/statistics tells all."""
+    try:
+        # Calendar windows follow the wall clock, everything else the monotonic one.
+        provider = Provider(load_profile(profile), seed=seed, calendar_offset=time.time() - time.monotonic())
+        trio.run(_serve_upstream, provider, host, port, profile)
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    return Exit.OK
+
+
+async def _serve_upstream(provider: Provider, host: str, port: int, profile: str) -> None:
+    async with trio.open_nursery() as nursery:
+        bound = await nursery.start(partial(serve_simulated, provider, host=host, port=port))
+        say(f"upstream {profile} on http://{host}:{bound}/v1")
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                nursery.cancel_scope.cancel()
+                break
+
+
+@commands.command("policies")
+def list_policies() -> int:
+    """List the rate policies and their options."""
+    for name in registry.names():
+        policy = registry.find(name)
+        click.echo(f"{name}: {first_sentence(policy)}")
+        for option in attrs.fields(policy.options_class):
+            unit = f" {option.metadata['unit']}" if option.metadata.get("unit") else ""
+            click.echo(f"    {option.name}={option.default}{unit}: {option.metadata.get('help', '')}")
+    return Exit.OK
+
+
+def first_sentence(thing: object) -> str:
+    """The first line of what a class, or the file it stands in, says of itself."""
+    return (sys.modules[thing.__module__].__doc__ or "").strip().partition("\n")[0]

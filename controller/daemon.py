@@ -1,0 +1,214 @@
+"""Where the parts meet: a nursery of stream workers between an intake of prompts and a journal of results.
+
+    intake -> (no buffer) -> workers -> outbox -> journal
+
+Ends in one of three ways: the input is used up and every prompt has its result; the run was asked to stop (signal,
+upstream, disk), admits nothing more and drains what is under way within drain_timeout; or a second signal stops
+it at once. What has no result by then stays pending, and the same command takes it up again.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Awaitable, Callable
+
+import trio
+from attrs import define, evolve, field, frozen
+
+from controller.adaptive import AdaptiveBucket
+from controller.gate import Gate
+from controller.journal import JournalError
+from controller.limiter import Limiter
+from controller.outbox import Outbox
+from controller.permits import Decision
+from controller.records import Prompt, Result
+from controller.retry import Backoff
+from controller.settings import Settings
+from controller.telemetry import Exit, Stop, Tally
+from controller.upstream import Upstream
+from controller.worker import Bench, work
+from policies import registry
+from policies.contract import JSON
+
+AcceptPrompt = Callable[[Prompt], Awaitable[None]]
+AcceptResult = Callable[[Result], Awaitable[None]]
+Intake = Callable[[AcceptPrompt, AcceptResult], Awaitable[None]]
+Write = Callable[[list[Result]], Awaitable[None]]
+
+LAST_WRITE = 2.0  # s that a stuck output gets after the drain
+
+
+Log = Callable[[str, Decision], None]  # model, decision
+
+
+def limiter_maker(settings: Settings) -> Callable[[float], Limiter]:
+    """Check the policy and its options now (raises ValueError); limiters are made later, as models appear."""
+    policy_class = registry.find(settings.policy)
+    options = registry.make_options(policy_class, dict(pair(each) for each in settings.policy_option))
+    ceiling = float("inf") if settings.requests_per_minute is None else settings.requests_per_minute / 60
+
+    def make(now: float) -> Limiter:
+        policy = policy_class(options, seed=settings.seed, now=now)
+        return Limiter({"requests": AdaptiveBucket(policy, now, ceiling=ceiling)}, settings.max_in_flight)
+
+    return make
+
+
+def pair(text: str) -> tuple[str, str]:
+    """KEY=VALUE as two; raises ValueError."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise ValueError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+@define(eq=False)
+class Gates:
+    """One gate for each model, made when its first prompt comes."""
+
+    make_limiter: Callable[[float], Limiter]
+    log: Log
+    by_model: dict[str, Gate] = field(factory=dict)
+    _closed: bool = False
+
+    def of(self, prompt: Prompt) -> Gate:
+        """The gate of a prompt's model."""
+        model = str(prompt.request.get("model"))
+        if model not in self.by_model:
+            limiter = self.make_limiter(trio.current_time())
+            self.by_model[model] = Gate(limiter, lambda decision: self.log(model, decision))
+            if self._closed:
+                self.by_model[model].close()
+        return self.by_model[model]
+
+    def close(self) -> None:
+        """Admit nothing more."""
+        self._closed = True
+        for gate in self.by_model.values():
+            gate.close()
+
+
+@frozen(kw_only=True)
+class Parts:
+    """What a run is made of. defaults: request parameters for lines that do not set them."""
+
+    settings: Settings
+    intake: Intake
+    write: Write
+    upstream: Upstream
+    gates: Gates
+    defaults: dict[str, JSON] = field(factory=dict)
+    tally: Tally = field(factory=Tally)
+    stop: Stop = field(factory=Stop)
+
+
+async def serve(parts: Parts) -> Exit:
+    """Run to one of the three ends. Installs no signal handler: `listen_to_signals` does."""
+    outbox = Outbox(2 * parts.settings.max_in_flight)  # twice: the journal's pace must not show in the workers'
+    working, writing = trio.CancelScope(), trio.CancelScope()
+    async with trio.open_nursery() as watchers:
+        watchers.start_soon(_watch_for_hope, parts)
+        watchers.start_soon(_drain_when_asked, parts, working, writing)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_write, parts, outbox, writing)
+            try:
+                with working:
+                    await _work(parts, outbox)
+            finally:
+                outbox.close()
+        watchers.cancel_scope.cancel()
+    if parts.stop.code is not None:
+        return parts.stop.code
+    return Exit.SOME_FAILED if parts.tally.failed else Exit.OK
+
+
+async def _work(parts: Parts, outbox: Outbox) -> None:
+    """Intake and workers until the prompts are used up or the drain is over."""
+    settings = parts.settings
+    send, receive = trio.open_memory_channel[Prompt](0)
+    bench = Bench(
+        gate_of=parts.gates.of,
+        upstream=parts.upstream,
+        outbox=outbox,
+        backoff=Backoff(allowed=settings.max_failures),
+        longest_wait=settings.longest_wait,
+        rng=random.Random(settings.seed),
+        stop=parts.stop,
+        tally=parts.tally,
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_take_in, parts, send, outbox)
+        for _ in range(settings.max_in_flight):
+            nursery.start_soon(work, receive, bench)
+
+
+async def _take_in(parts: Parts, send: trio.MemorySendChannel[Prompt], outbox: Outbox) -> None:
+    """Feed the workers; a stop ends it, and what was not taken stays in its source."""
+
+    async def accept_prompt(prompt: Prompt) -> None:
+        request = {**parts.defaults, **prompt.request}
+        if not request.get("model"):
+            parts.stop.ask(Exit.USAGE, f"{prompt.source}:{prompt.line} names no model; give --model")
+            await trio.sleep_forever()  # until the stop cancels the intake
+        await send.send(evolve(prompt, request=request))
+
+    async def accept_result(result: Result) -> None:
+        await outbox.reserve()
+        parts.tally.failed += 1
+        outbox.put(result)
+
+    async with send, trio.open_nursery() as nursery:
+        nursery.start_soon(_cancel_when_asked, parts.stop, nursery.cancel_scope)
+        await parts.intake(accept_prompt, accept_result)
+        nursery.cancel_scope.cancel()
+
+
+async def _cancel_when_asked(stop: Stop, scope: trio.CancelScope) -> None:
+    await stop.asked.wait()
+    scope.cancel()
+
+
+async def _drain_when_asked(parts: Parts, working: trio.CancelScope, writing: trio.CancelScope) -> None:
+    await parts.stop.asked.wait()
+    parts.gates.close()
+    with trio.move_on_after(parts.settings.drain_timeout):
+        await parts.stop.at_once.wait()
+    working.cancel()
+    await trio.sleep(LAST_WRITE)
+    writing.cancel()
+
+
+async def _write(parts: Parts, outbox: Outbox, scope: trio.CancelScope) -> None:
+    """Write results as they come, in batches; a journal that fails stops the run."""
+    with scope:
+        while results := await outbox.take():
+            try:
+                await parts.write(results)
+            except JournalError as error:
+                parts.stop.ask(Exit.LOCAL_IO, str(error))
+                parts.stop.at_once.set()  # results can't be kept any more: don't pay for them
+                return
+            outbox.give_back(len(results))
+
+
+async def _watch_for_hope(parts: Parts) -> None:
+    """No success at all for give_up_after, with prompts in hand, parks the run."""
+    patience, tally = parts.settings.give_up_after, parts.tally
+    while True:
+        if tally.in_hand == 0:
+            tally.hopeful_at = trio.current_time()
+        left = tally.hopeful_at + patience - trio.current_time()
+        if left <= 0:
+            parts.stop.ask(Exit.UPSTREAM, f"no success for {patience:g} s; last trouble: {tally.last_trouble}")
+            return
+        await trio.sleep(left)
+
+
+async def listen_to_signals(stop: Stop) -> None:
+    """First SIGINT or SIGTERM: stop and drain. Second: stop at once. Never returns."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for number in signals:
+            if stop.asked.is_set():
+                stop.at_once.set()
+            stop.ask(Exit(128 + number), f"{signal.Signals(number).name}")

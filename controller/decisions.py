@@ -1,0 +1,31 @@
+"""The decision log: every change of pace as one JSON line, so that a sawtooth can be plotted and explained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from attrs import define
+
+from controller.permits import Decision
+
+
+@define(eq=False)
+class DecisionLog:
+    """write takes one line with its LF. started_at: the instant that the log counts seconds from."""
+
+    write: Callable[[str], object]
+    started_at: float
+
+    def __call__(self, model: str, decision: Decision) -> None:
+        """Write a decision down: at and held_for in seconds, rates in units/s."""
+        line = {
+            "at": round(decision.now - self.started_at, 6),
+            "model": model,
+            "dimension": decision.dimension,
+            "old": decision.old,
+            "new": decision.new,
+            "reason": decision.reason.value,
+            "held_for": round(max(decision.held_until - decision.now, 0.0), 6),
+        }
+        self.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -1,0 +1,44 @@
+"""The dialects by name, and which host speaks which. A new provider is a row here, and a file if its format is new."""
+
+from __future__ import annotations
+
+import difflib
+from urllib.parse import urlsplit
+
+from controller.dialects.contract import Dialect
+from controller.dialects.openai_chat import OpenAIChat
+
+DAY = 86_400.0  # seconds
+MINUTE = 60.0
+
+DIALECTS: dict[str, Dialect] = {
+    dialect.name: dialect
+    for dialect in (
+        OpenAIChat(),
+        OpenAIChat(name="azure", key_header="api-key"),
+        # Groq's request headers count per day, its token headers per minute: https://console.groq.com/docs/rate-limits
+        OpenAIChat(name="groq", periods={"requests": DAY, "tokens": MINUTE}),
+        # These two answer 200 before they know whether they can serve.
+        OpenAIChat(name="openrouter", refuses_inside_200=True),
+        OpenAIChat(name="sglang", refuses_inside_200=True),
+    )
+}
+
+HOSTS = {
+    "openai.azure.com": "azure",
+    "services.ai.azure.com": "azure",
+    "api.groq.com": "groq",
+    "openrouter.ai": "openrouter",
+}
+
+
+def dialect_for(name: str | None, base_url: str) -> Dialect:
+    """The dialect of that name; without one, by the host of the URL, else "openai". Raises ValueError."""
+    if name is None:
+        host = urlsplit(base_url).hostname or ""
+        name = next((found for known, found in HOSTS.items() if host == known or host.endswith("." + known)), "openai")
+    if name in DIALECTS:
+        return DIALECTS[name]
+    near = difflib.get_close_matches(name.lower(), DIALECTS, n=1)
+    advice = f"did you mean {near[0]!r}?" if near else f"known ones: {', '.join(sorted(DIALECTS))}"
+    raise ValueError(f"unknown dialect {name!r}: {advice}")

@@ -1,0 +1,123 @@
+"""Which prompt a line is: its key, and whether it was there before.
+
+A key is blake2b over the canonical JSON of [id, endpoint, request]; of a line without an id it is the hash of that
+and of how often the same line came before. Any change to this, or to how `forms.py` normalises a request, makes old
+results files forget what they hold: it would all be paid for again.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+
+from attrs import define, field, frozen
+
+from controller.forms import Draft
+from controller.lines import BadLine
+from controller.outcome import Failed, Kind
+from controller.records import Prompt, Result
+from policies.contract import JSON
+
+KEY_BYTES = 16
+LINE_BITS = 48  # of a place: source number << LINE_BITS | line, one small integer instead of a tuple
+
+
+@frozen(kw_only=True)
+class Duplicate:
+    """The same id with the same content: one prompt. first: where it stood, as "prompts.jsonl:3"."""
+
+    key: str
+    first: str
+
+
+@frozen(kw_only=True)
+class Conflict:
+    """The same id with other content: an error under a key of its own."""
+
+    result: Result
+
+
+@frozen(kw_only=True)
+class Unreadable:
+    """A line that is no prompt: an error under a key of its own, so that a resumed run does not repeat it."""
+
+    result: Result
+
+
+Identified = Prompt | Duplicate | Conflict | Unreadable
+
+
+@define(eq=False)
+class Identities:
+    """Gives every line its key. Costs O(1) and some 130 bytes of memory a line, 250 with an id.
+
+    nonce: for live streams, where the same text in another run is new work. It is part of every key.
+    """
+
+    nonce: str = ""
+    _sources: dict[str, int] = field(factory=dict, init=False)
+    _times: dict[bytes, int] = field(factory=dict, init=False)  # content without an id -> how often it came
+    _place_of_id: dict[bytes, int] = field(factory=dict, init=False)
+    _place_of_key: dict[bytes, int] = field(factory=dict, init=False)  # keys of lines with an id
+
+    def identify(self, parsed: Draft | BadLine, source: str, line: int) -> Identified:
+        """Call once for each line, in order: the third "x" without an id is the third in every run."""
+        if isinstance(parsed, BadLine):
+            key = self._numbered(["bad line", parsed.digest.hex()])
+            return Unreadable(result=_refused(_bare_prompt(parsed, key, source, line), parsed.message))
+        content: list[JSON] = [parsed.id, parsed.endpoint, parsed.request]
+        if parsed.id is None:
+            return _prompt(parsed, self._numbered(content), source, line)
+        return self._with_id(parsed, self._digest(content), source, line)
+
+    def _numbered(self, content: list[JSON]) -> bytes:
+        digest = self._digest(content)
+        occurrence = self._times.get(digest, 0)
+        self._times[digest] = occurrence + 1
+        return self._digest([digest.hex(), occurrence])
+
+    def _with_id(self, draft: Draft, key: bytes, source: str, line: int) -> Prompt | Duplicate | Conflict:
+        place = self._sources.setdefault(source, len(self._sources)) << LINE_BITS | line
+        first = self._place_of_key.get(key)
+        if first is not None:
+            return Duplicate(key=key.hex(), first=self._shown(first))
+        self._place_of_key[key] = place
+        prompt = _prompt(draft, key, source, line)
+        id_digest = self._digest([draft.id])
+        first = self._place_of_id.get(id_digest)
+        if first is None:
+            self._place_of_id[id_digest] = place
+            return prompt
+        name = json.dumps(draft.id, ensure_ascii=False)[:100]
+        before = f"id {name} was used before with other content at {self._shown(first)}"
+        return Conflict(result=_refused(prompt, f"{before}; this is {self._shown(place)}"))
+
+    def _shown(self, place: int) -> str:
+        return f"{list(self._sources)[place >> LINE_BITS]}:{place & (1 << LINE_BITS) - 1}"
+
+    def _digest(self, content: list[JSON]) -> bytes:
+        # ASCII, so that half a surrogate pair is no trouble; JSON tells 1, 1.0, "1" and true apart.
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        secret = blake2b(self.nonce.encode()).digest() if self.nonce else b""
+        return blake2b(text.encode(), digest_size=KEY_BYTES, key=secret).digest()
+
+
+def _prompt(draft: Draft, key: bytes, source: str, line: int) -> Prompt:
+    return Prompt(
+        id=draft.id,
+        key=key.hex(),
+        source=source,
+        line=line,
+        request=draft.request,
+        endpoint=draft.endpoint,
+        metadata=draft.metadata,
+        batch=draft.batch,
+    )
+
+
+def _bare_prompt(bad: BadLine, key: bytes, source: str, line: int) -> Prompt:
+    return Prompt(id=bad.id, key=key.hex(), source=source, line=line, request={}, batch=bad.batch)
+
+
+def _refused(prompt: Prompt, message: str) -> Result:
+    return Result(prompt=prompt, error=Failed(kind=Kind.INPUT, message=message, sent=False))

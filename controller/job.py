@@ -1,0 +1,220 @@
+"""A run from settings to exit code: every check that can be made first, then the daemon, then the closing lines."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from typing import IO
+
+import httpx
+import trio
+from attrs import field, frozen
+
+from controller import assemble
+from controller.daemon import Gates, Parts, limiter_maker, listen_to_signals, serve
+from controller.decisions import DecisionLog
+from controller.dialects.contract import Dialect
+from controller.dialects.table import dialect_for
+from controller.identity import Identities
+from controller.journal import STDOUT, Journal, check_output
+from controller.limiter import Limiter
+from controller.permits import Decision
+from controller.progress import show, summary
+from controller.records import Prompt, Result, dump_result
+from controller.settings import Settings
+from controller.sources import Intake, check_readable, read_prompts, source_of
+from controller.telemetry import Exit, Stop, Tally
+from controller.transport import open_transport
+from controller.upstream import Upstream
+from policies.contract import JSON
+
+SIMULATED_URL = "http://sim/v1"  # in the requests to a simulated upstream; no socket ever sees it
+
+Say = Callable[[str], None]  # one line for the user, on stderr
+Simulate = Callable[[str, int], httpx.AsyncBaseTransport]  # profile, seed
+
+
+@frozen(kw_only=True)
+class Job:
+    """A run that has passed every check that can be made before anything is sent."""
+
+    settings: Settings
+    sources: tuple[str, ...]
+    journal: Journal
+    intake: Intake
+    transport: httpx.AsyncBaseTransport
+    base_url: str
+    dialect: Dialect
+    key: str | None
+    defaults: dict[str, JSON]
+    make_limiter: Callable[[float], Limiter]
+    decisions: IO[str] | None
+    say: Say
+    tally: Tally = field(factory=Tally)
+    stop: Stop = field(factory=Stop)
+
+    def run(self) -> Exit:
+        """Run it to its end and say how it ended."""
+        for line in self._opening_lines():
+            self.say(line)
+        began = time.monotonic()
+        code = trio.run(self._main)
+        for line in self._closing_lines(time.monotonic() - began):
+            self.say(line)
+        return code
+
+    async def _main(self) -> Exit:
+        gates = Gates(self.make_limiter, self._log(trio.current_time()))
+        async with (
+            Upstream(
+                transport=self.transport,
+                base_url=self.base_url,
+                dialect=self.dialect,
+                key=self.key,
+                timeouts=self.settings.timeouts,
+            ) as upstream,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(listen_to_signals, self.stop)
+            nursery.start_soon(self._say_when_stopping)
+            nursery.start_soon(show, self._progress_mode(), lambda: self._line(gates))
+            parts = Parts(
+                settings=self.settings,
+                intake=self._read,
+                write=self._write,
+                upstream=upstream,
+                gates=gates,
+                defaults=self.defaults,
+                tally=self.tally,
+                stop=self.stop,
+            )
+            code = await serve(parts)
+            nursery.cancel_scope.cancel()
+        return code
+
+    # -- what the daemon is given
+
+    async def _read(
+        self, accept_prompt: Callable[[Prompt], Awaitable[None]], accept_result: Callable[[Result], Awaitable[None]]
+    ) -> None:
+        await read_prompts([source_of(name) for name in self.sources], self.intake, accept_prompt, accept_result)
+
+    async def _write(self, results: list[Result]) -> None:
+        await self.journal.write([dump_result(result) for result in results])
+
+    def _log(self, started_at: float) -> Callable[[str, Decision], None]:
+        return DecisionLog(self.decisions.write if self.decisions else len, started_at)
+
+    # -- what the user is told
+
+    def _progress_mode(self) -> str:
+        if self.settings.progress != "auto":
+            return self.settings.progress
+        return "bar" if sys.stderr is not None and sys.stderr.isatty() else "lines"
+
+    def _line(self, gates: Gates) -> str:
+        return summary(
+            self.tally,
+            gates.by_model.values(),
+            trio.current_time(),
+            max_in_flight=self.settings.max_in_flight,
+            input_open=not self.intake.exhausted,
+        )
+
+    async def _say_when_stopping(self) -> None:
+        await self.stop.asked.wait()
+        self.say(f"stopping: {self.stop.reason}; finishing what is under way")
+        await self.stop.at_once.wait()
+
+    def _opening_lines(self) -> list[str]:
+        earlier, name = self.journal.earlier, self.journal.name
+        lines = []
+        if earlier.torn_bytes:
+            lines.append(f"{name}: cut off a torn last line of {earlier.torn_bytes} bytes; its prompt is sent again")
+        if earlier.damaged:
+            lines.append(f"{name}: {earlier.damaged} lines are no results and were skipped")
+        return lines
+
+    def _closing_lines(self, seconds: float) -> list[str]:
+        intake, tally = self.intake, self.tally
+        lines = []
+        if intake.carried:
+            lines.append(f"not sent, carried into metadata instead: {', '.join(sorted(intake.carried))}")
+        if intake.duplicates or intake.skipped_done:
+            lines.append(f"{intake.duplicates} duplicate lines, {intake.skipped_done} answered by an earlier run")
+        if self.stop.reason is not None:
+            again = (
+                "run the same command again to go on" if self.journal.resumable else "a run to stdout can't be resumed"
+            )
+            lines.append(f"stopped: {self.stop.reason}; {again}")
+        pending = intake.prompts + intake.bad + intake.conflicts - tally.done
+        lines.append(
+            f"{tally.ok} ok, {tally.failed} failed, {pending} pending of those read; "
+            f"{tally.attempts} attempts, {tally.throttled} throttled; "
+            f"{tally.input_tokens} tokens in, {tally.output_tokens} out; {seconds:.1f} s"
+        )
+        return lines
+
+
+def prepare(
+    settings: Settings,
+    sources: tuple[str, ...],
+    environment: Mapping[str, str],
+    stack: ExitStack,
+    *,
+    say: Say,
+    simulate: Simulate,
+) -> Job:
+    """Check everything, open what must be open; raises ValueError, one line, with nothing sent."""
+    for source in sources:
+        check_readable(source)
+    check_output(settings.output or STDOUT, sources)
+    url, key, transport = _upstream(settings, environment, simulate)
+    make_limiter, defaults = limiter_maker(settings), assemble.request_defaults(settings, url)
+    dialect = dialect_for(settings.dialect, url)
+    decisions = _open_decisions(settings.decisions, stack)
+    journal = stack.enter_context(Journal.stdout() if settings.output is None else Journal.open(settings.output))
+    return Job(
+        settings=settings,
+        sources=sources,
+        journal=journal,
+        intake=_intake(settings, journal),
+        transport=transport,
+        base_url=url,
+        dialect=dialect,
+        key=key,
+        defaults=defaults,
+        make_limiter=make_limiter,
+        decisions=decisions,
+        say=say,
+    )
+
+
+def _upstream(
+    settings: Settings, environment: Mapping[str, str], simulate: Simulate
+) -> tuple[str, str | None, httpx.AsyncBaseTransport]:
+    given = settings.base_url or ""
+    if given.startswith(assemble.SIMULATED):
+        return SIMULATED_URL, None, simulate(given.removeprefix(assemble.SIMULATED), settings.seed)
+    url = assemble.checked_url(settings.base_url)
+    key = assemble.read_key(settings, environment, url)
+    return url, key, open_transport(url, ca_file=settings.ca_file, environ=environment)
+
+
+def _intake(settings: Settings, journal: Journal) -> Intake:
+    text = settings.input_format == "text"
+    if not settings.resume:
+        return Intake(identities=Identities(nonce=secrets.token_hex(8)), text=text)
+    return Intake(done=journal.earlier.answered | journal.earlier.failed, text=text)
+
+
+def _open_decisions(path: str | None, stack: ExitStack) -> IO[str] | None:
+    if path is None:
+        return None
+    try:
+        return stack.enter_context(open(path, "w", encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"--decisions {path} can't be written: {error.strerror}") from error

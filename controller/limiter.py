@@ -1,0 +1,214 @@
+"""Who may send, decided synchronously: the quota dimensions of one (upstream, key, model), admitted together.
+
+The `Limiter` holds one `AdaptiveBucket` for each dimension, the cap on attempts in flight, the server's hold and
+the hold after a row of unknown ends. It admits an attempt when all of them allow it, with no await between look
+and booking, and returns the decisions it took instead of calling anybody back.
+
+A permit goes through three moments: admitted; accepted (2xx headers); settled, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define, field
+
+from controller.adaptive import AdaptiveBucket, UnknownRow
+from controller.outcome import TRANSIENT, Completed, Failed, Outcome, Throttled
+from controller.permits import Blocked, Booking, Cost, Decision, Facts, Settlement, Statistics, Wait
+from policies.contract import (
+    Accepted,
+    Admitted,
+    Event,
+    Hints,
+    LimitedBy,
+    Refused,
+    Scope,
+    Settled,
+    Unknown,
+)
+
+SLACK = 0.05  # s added to a server's hold: clocks differ, and a retry a moment early is refused again
+
+
+@define(eq=False)
+class Limiter:
+    """The dimensions of one (upstream, key, model) together. Instants are monotonic seconds."""
+
+    dimensions: dict[str, AdaptiveBucket]
+    max_in_flight: int
+    _open: dict[int, Booking] = field(factory=dict, init=False)
+    _next: int = field(default=0, init=False)
+    _server_hold: float = field(default=float("-inf"), init=False)  # instant; Retry-After, never shortened
+    _probes_from: int | None = field(default=None, init=False)  # permits from here on count against the probe limit
+    _row: UnknownRow = field(factory=UnknownRow, init=False)
+
+    # -- admission
+
+    def admit(self, cost: Cost, now: float, *, owner: str = "", waited: Wait | None = None) -> Booking | Wait:
+        """A booking, or what to wait for. waited: what the head of the queue was told last, None if nothing."""
+        wait = self._obstacle(cost, now)
+        if wait is not None:
+            return wait
+        limited = {name: _limited_by(name, waited) for name in self.dimensions}
+        booking = Booking(number=self._next, owner=owner, admitted_at=now, cost=cost, limited_by=limited)
+        self._next += 1
+        self._open[booking.number] = booking
+        for name, dimension in self.dimensions.items():
+            dimension.bucket.take(cost[name], now)
+            dimension.tell(Admitted(**self._facts(booking, name, now)))
+        return booking
+
+    def _obstacle(self, cost: Cost, now: float) -> Wait | None:
+        if len(self._open) >= self._cap():
+            return Wait(by=Blocked.IN_FLIGHT)
+        if now < self.held_until:
+            return Wait(by=Blocked.HOLD, until=self.held_until)
+        if self._probes_spent():
+            return Wait(by=Blocked.PROBE)
+        delays = {name: dimension.bucket.delay(cost[name], now) for name, dimension in self.dimensions.items()}
+        name = max(delays, key=lambda each: delays[each])
+        if delays[name] <= 0:
+            return None
+        at_ceiling = self.dimensions[name].at_ceiling
+        return Wait(by=Blocked.RATE, until=now + delays[name], dimension=name, at_ceiling=at_ceiling)
+
+    @property
+    def held_until(self) -> float:
+        """Nothing is sent before this instant: the latest of the server's, the policies' and our own hold."""
+        paces = [dimension.policy.pace.held_until for dimension in self.dimensions.values()]
+        return max(self._server_hold, self._row.held_until, *paces)
+
+    def _cap(self) -> int:
+        limits = [dimension.policy.pace.in_flight_limit for dimension in self.dimensions.values()]
+        return min([self.max_in_flight, *(max(limit, 1) for limit in limits if limit is not None)])
+
+    def _probes_spent(self) -> bool:
+        limit, first = self._unresolved_limit(), self._probes_from
+        if limit is None or first is None:
+            return False
+        return sum(not each.accepted for number, each in self._open.items() if number >= first) >= limit
+
+    def _unresolved_limit(self) -> int | None:
+        limits = [dimension.policy.pace.unresolved_limit for dimension in self.dimensions.values()]
+        own = [1] if self._row.suspicious else []
+        known = [*own, *(max(limit, 1) for limit in limits if limit is not None)]
+        return min(known) if known else None
+
+    # -- what becomes of an attempt
+
+    def accept(self, booking: Booking, hints: Mapping[str, Hints], now: float) -> tuple[Decision, ...]:
+        """The upstream took it (2xx headers); a second call changes nothing."""
+        if booking.accepted:
+            return ()
+        booking.accepted = True
+        self._row.end()
+        return self._tell(
+            now,
+            {
+                name: Accepted(**self._facts(booking, name, now), hints=hints.get(name, Hints()))
+                for name in self.dimensions
+            },
+        )
+
+    def settle(self, booking: Booking, outcome: Outcome, now: float) -> Settlement:
+        """Book the end of an attempt, exactly once."""
+        before = self.accept(booking, {}, now) if isinstance(outcome, Completed) else ()
+        assert booking.number in self._open, "settled twice"
+        facts = {name: self._facts(booking, name, now) for name in self.dimensions}
+        del self._open[booking.number]
+        match outcome:
+            case Throttled():
+                return Settlement(decisions=self._refused(booking, outcome, facts, now), spends_budget=False)
+            case Completed() | Failed() if booking.accepted:
+                ends: dict[str, Event] = {
+                    name: Settled(**facts[name], true_cost=booking.cost[name]) for name in self.dimensions
+                }
+                return Settlement(decisions=(*before, *self._tell(now, ends)))
+            case Failed():
+                return self._lost(booking, outcome, facts, now)
+            case _:
+                raise AssertionError("a completed attempt is an accepted one")
+
+    def _refused(
+        self, booking: Booking, outcome: Throttled, facts: Mapping[str, Facts], now: float
+    ) -> tuple[Decision, ...]:
+        if outcome.retry_after is not None:
+            self._server_hold = max(self._server_hold, now + outcome.retry_after + SLACK)
+        blamed = outcome.dimension if outcome.dimension in self.dimensions else self._likeliest(booking)
+        events: dict[str, Event] = {}
+        for name, dimension in self.dimensions.items():
+            dimension.bucket.put_back(booking.cost[name], now)
+            scope = outcome.scope if name == blamed else Scope.OVERLOAD  # the others hold and learn nothing
+            events[name] = Refused(
+                **facts[name], scope=scope, retry_after=outcome.retry_after, hints=outcome.hints.get(name, Hints())
+            )
+        return self._tell(now, events)
+
+    def _likeliest(self, booking: Booking) -> str:
+        """The dimension that held this attempt back is the one most likely bound upstream, too."""
+        bound = [name for name, by in booking.limited_by.items() if by is LimitedBy.RATE]
+        return bound[0] if bound else next(iter(self.dimensions))
+
+    def _lost(self, booking: Booking, outcome: Failed, facts: Mapping[str, Facts], now: float) -> Settlement:
+        for name, dimension in self.dimensions.items():
+            if not outcome.sent:
+                dimension.bucket.put_back(booking.cost[name], now)
+        if outcome.kind in TRANSIENT:
+            self._row.add(booking, self._next, now)
+        decisions = self._tell(now, {name: Unknown(**facts[name]) for name in self.dimensions})
+        return Settlement(decisions=decisions, spends_budget=not self._row.blames_upstream)
+
+    # -- telling the policies
+
+    def _facts(self, booking: Booking, name: str, now: float) -> Facts:
+        return Facts(
+            now=now,
+            permit=booking.number,
+            admitted_at=booking.admitted_at,
+            cost=booking.cost[name],
+            limited_by=booking.limited_by[name],
+            in_flight=len(self._open),
+            refill_rate=self.dimensions[name].bucket.refill_rate,
+        )
+
+    def _tell(self, now: float, events: Mapping[str, Event]) -> tuple[Decision, ...]:
+        decisions = []
+        for name, event in events.items():
+            dimension = self.dimensions[name]
+            old = dimension.bucket.refill_rate
+            reason = dimension.tell(event)
+            if reason is not None:
+                new = dimension.bucket.refill_rate
+                decisions.append(Decision(now, name, old, new, reason, self.held_until))
+        hold = max(self._server_hold, self._row.held_until)
+        if hold > now:
+            for dimension in self.dimensions.values():
+                dimension.bucket.pause(hold, now)
+        if self._unresolved_limit() is None:
+            self._probes_from = None
+        elif self._probes_from is None:
+            self._probes_from = self._next
+        return tuple(decisions)
+
+    # -- questions
+
+    def statistics(self, now: float) -> Statistics:
+        """The state in one look."""
+        return Statistics(
+            in_flight=len(self._open),
+            max_in_flight=self.max_in_flight,
+            refill_rate={name: dimension.bucket.refill_rate for name, dimension in self.dimensions.items()},
+            held_for=max(self.held_until - now, 0.0),
+            probing=self._unresolved_limit() is not None,
+        )
+
+
+def _limited_by(name: str, waited: Wait | None) -> LimitedBy:
+    if waited is None:
+        return LimitedBy.APP
+    if waited.by is Blocked.IN_FLIGHT:
+        return LimitedBy.IN_FLIGHT
+    if waited.by is Blocked.RATE and waited.dimension == name:
+        return LimitedBy.CEILING if waited.at_ceiling else LimitedBy.RATE
+    return LimitedBy.OTHER

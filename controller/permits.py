@@ -1,0 +1,87 @@
+"""The limiter's words: what it is asked, what it answers, what it keeps of an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import TypedDict
+
+from attrs import define, frozen
+
+from policies.contract import LimitedBy, Reason
+
+Cost = Mapping[str, float]  # units by dimension
+
+
+class Facts(TypedDict):
+    """What every event carries."""
+
+    now: float
+    permit: int
+    admitted_at: float
+    cost: float
+    limited_by: LimitedBy
+    in_flight: int
+    refill_rate: float
+
+
+class Blocked(Enum):
+    """What keeps the head of the queue waiting."""
+
+    RATE = "rate"
+    IN_FLIGHT = "in-flight"
+    HOLD = "hold"
+    PROBE = "probe"  # held, and the one attempt allowed is under way
+
+
+@frozen(kw_only=True)
+class Wait:
+    """Not yet. until: the instant to ask again, inf when only a change can help; dimension: whose bucket is behind."""
+
+    by: Blocked
+    until: float = float("inf")
+    dimension: str | None = None
+    at_ceiling: bool = False
+
+
+@frozen
+class Decision:
+    """A change of pace, for the log. Rates in units/s, held_until an instant."""
+
+    now: float
+    dimension: str
+    old: float
+    new: float
+    reason: Reason
+    held_until: float
+
+
+@define(eq=False, kw_only=True)
+class Booking:
+    """An admitted attempt, as the limiter keeps it. owner: whose attempt, so that one bad prompt is told from many."""
+
+    number: int
+    owner: str
+    admitted_at: float
+    cost: Cost
+    limited_by: Mapping[str, LimitedBy]
+    accepted: bool = False
+
+
+@frozen(kw_only=True)
+class Settlement:
+    """What settling an attempt led to. spends_budget: a failure counts against its prompt's failure budget."""
+
+    decisions: tuple[Decision, ...] = ()
+    spends_budget: bool = True
+
+
+@frozen(kw_only=True)
+class Statistics:
+    """The limiter in one look."""
+
+    in_flight: int
+    max_in_flight: int
+    refill_rate: Mapping[str, float]
+    held_for: float  # seconds left of the longest hold
+    probing: bool

@@ -1,0 +1,61 @@
+"""The live line on stderr and the closing lines: how far, how fast, and what holds the run back now."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+
+import trio
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from controller.gate import Gate
+from controller.permits import Blocked
+from controller.telemetry import Tally
+
+REDRAW = 0.2  # s, on a terminal
+LINE_EVERY = 10.0  # s, where stderr is a file or a pipe: a run of a day must not fill a disk
+
+_WORDS = {
+    Blocked.RATE: "rate",
+    Blocked.IN_FLIGHT: "in-flight",
+    Blocked.HOLD: "hold",
+    Blocked.PROBE: "hold (probing)",
+}
+
+
+def summary(tally: Tally, gates: Iterable[Gate], now: float, *, max_in_flight: int, input_open: bool) -> str:
+    """One line: done, failed, pending, in flight, refill_rate, 429s, and what blocks now."""
+    gates = list(gates)
+    rate = sum(gate.limiter.statistics(now).refill_rate["requests"] for gate in gates)
+    return (
+        f"done {tally.ok}  failed {tally.failed}  pending {tally.in_hand}  in flight {tally.in_flight}  "
+        f"refill_rate {rate:.3g}/s  429s {tally.throttled}  "
+        f"waiting for: {what_blocks(tally, gates, max_in_flight=max_in_flight, input_open=input_open)}"
+    )
+
+
+def what_blocks(tally: Tally, gates: Iterable[Gate], *, max_in_flight: int, input_open: bool) -> str:
+    """What holds the run back: a queue's head says it best, then the cap, then the input."""
+    waits = [gate.blocked for gate in gates if gate.blocked is not None]
+    if waits:
+        return _WORDS[waits[0].by]
+    if tally.in_flight >= max_in_flight:
+        return _WORDS[Blocked.IN_FLIGHT]
+    return "no input" if input_open else "answers"
+
+
+async def show(mode: str, line: Callable[[], str]) -> None:
+    """Keep the line in view until cancelled; mode: bar, lines or off (auto has been decided)."""
+    if mode == "off":
+        await trio.sleep_forever()
+    if mode == "lines":
+        while True:
+            await trio.sleep(LINE_EVERY)
+            print(f"tidegate: {line()}", file=sys.stderr, flush=True)  # noqa: T201  the line is the product
+    console = Console(stderr=True, highlight=False)
+    with Live(Text(""), console=console, auto_refresh=False, transient=True, redirect_stdout=False) as live:
+        while True:
+            live.update(Text(line(), no_wrap=True, overflow="ellipsis"), refresh=True)
+            await trio.sleep(REDRAW)

@@ -1,0 +1,240 @@
+"""Prompts in: bytes of files and stdin -> lines -> prompts, one at a time, never further ahead than one chunk.
+
+Lines end at LF and nowhere else, and may be of any length. A blocking read runs in a thread; a virtual run hands in
+its own `ReadChunk` and so needs none. Nothing is read while the receiver of a prompt makes us wait.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import trio
+from attrs import define, field, frozen
+
+from controller.identity import Conflict, Duplicate, Identities, Unreadable
+from controller.lines import BadLine, parse_line
+from controller.records import Prompt, Result
+
+CHUNK = 64 * 1024  # bytes; the most a pipe gives at once on Linux
+STDIN = "-"
+MOST_CARRIED = 32  # names of unknown keys to remember for the warning
+
+ReadChunk = Callable[[], Awaitable[bytes]]  # the next bytes, as soon as there are any; b"" at the end
+
+
+@frozen(kw_only=True)
+class Source:
+    """Where lines come from. name: as the user wrote it, and as results show it."""
+
+    name: str
+    open: Callable[[], AbstractAsyncContextManager[ReadChunk]]
+
+
+@frozen(kw_only=True)
+class Line:
+    """number: from 1, blank lines counted. raw: without its LF."""
+
+    number: int
+    raw: bytes
+
+
+@define(eq=False)
+class Lines:
+    """The lines of one source, in order. A last line without LF counts; nothing after the last LF is no line."""
+
+    read_chunk: ReadChunk
+    _chunk: bytes = field(default=b"", init=False)
+    _start: int = field(default=0, init=False)  # where in the chunk the next line begins
+    _number: int = field(default=0, init=False)
+    _ended: bool = field(default=False, init=False)
+
+    def __aiter__(self) -> AsyncIterator[Line]:
+        return self
+
+    async def __anext__(self) -> Line:
+        parts: list[bytes] = []  # joined once: a long line costs its length, not its square
+        while (end := self._chunk.find(b"\n", self._start)) < 0:
+            parts.append(self._chunk[self._start :])
+            self._chunk, self._start = b"", 0
+            self._chunk = b"" if self._ended else await self.read_chunk()
+            if not self._chunk:
+                self._ended = True
+                if not any(parts):
+                    raise StopAsyncIteration
+                return self._line(parts)
+        parts.append(self._chunk[self._start : end])
+        self._start = end + 1
+        return self._line(parts)
+
+    def _line(self, parts: list[bytes]) -> Line:
+        self._number += 1
+        return Line(number=self._number, raw=b"".join(parts))
+
+
+@define(eq=False, kw_only=True)
+class Intake:
+    """Turns lines into what is to be done with them, and counts.
+
+    done: keys (16 bytes each) that need no answer any more. first: stop after so many lines that are not blank.
+    """
+
+    identities: Identities = field(factory=Identities)
+    done: Container[bytes] = frozenset()
+    text: bool = False
+    first: int | None = None
+    read: int = field(default=0, init=False)  # lines that are not blank: the sum of prompts and all the following
+    prompts: int = field(default=0, init=False)  # handed on
+    skipped_done: int = field(default=0, init=False)
+    duplicates: int = field(default=0, init=False)
+    conflicts: int = field(default=0, init=False)
+    bad: int = field(default=0, init=False)
+    exhausted: bool = field(default=False, init=False)  # there is no more to read
+    carried: set[str] = field(factory=set, init=False)  # unknown keys that were not sent; not more than MOST_CARRIED
+
+    @property
+    def full(self) -> bool:
+        """The wished-for number of lines has been read."""
+        return self.first is not None and self.read >= self.first
+
+    def take(self, line: Line, source: str) -> Prompt | Result | None:
+        """What a line asks for: a prompt to answer, an error to write down, or nothing."""
+        parsed = parse_line(line.raw, text=self.text)
+        if parsed is None:
+            return None
+        self.read += 1
+        if not isinstance(parsed, BadLine) and parsed.carried and len(self.carried) < MOST_CARRIED:
+            self.carried.update(parsed.carried[: MOST_CARRIED - len(self.carried)])
+        identified = self.identities.identify(parsed, source, line.number)
+        if isinstance(identified, Duplicate):
+            self.duplicates += 1
+            return None
+        prompt = identified if isinstance(identified, Prompt) else identified.result.prompt
+        if bytes.fromhex(prompt.key) in self.done:
+            self.skipped_done += 1
+            return None
+        return self._counted(identified)
+
+    def _counted(self, identified: Prompt | Conflict | Unreadable) -> Prompt | Result:
+        if isinstance(identified, Prompt):
+            self.prompts += 1
+            return identified
+        self.conflicts += isinstance(identified, Conflict)
+        self.bad += isinstance(identified, Unreadable)
+        return identified.result
+
+
+async def read_prompts(
+    sources: Iterable[Source],
+    intake: Intake,
+    accept_prompt: Callable[[Prompt], Awaitable[None]],
+    accept_result: Callable[[Result], Awaitable[None]],
+) -> None:
+    """Read the sources one after the other to their ends. While a receiver waits, nothing is read.
+
+    Raises OSError when a source fails midway; `intake` then tells how far it came.
+    """
+    for source in sources:
+        async with source.open() as read_chunk:
+            lines = Lines(read_chunk)
+            while not intake.full:
+                try:
+                    line = await anext(lines)
+                except StopAsyncIteration:
+                    break
+                taken = intake.take(line, source.name)
+                if isinstance(taken, Prompt):
+                    await accept_prompt(taken)
+                elif taken is not None:
+                    await accept_result(taken)
+    intake.exhausted = True
+
+
+def source_of(path: str, *, follow: float | None = None) -> Source:
+    """A file, a FIFO, or stdin for "-". follow: seconds between two looks at a growing file, which then has no end."""
+    opened = open_stdin if path == STDIN else lambda: open_file(path, follow=follow)
+    return Source(name=path, open=opened)
+
+
+def check_readable(path: str) -> None:
+    """ValueError, one line for the user, if `path` can't be read. Doesn't read it, so a FIFO loses nothing."""
+    if path == STDIN:
+        try:
+            os.fstat(0)
+        except OSError as error:
+            raise ValueError("stdin is closed: name a file of prompts, or pipe them in") from error
+        return
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}: check the path, or give - for stdin") from error
+    if stat.S_ISDIR(mode):
+        raise ValueError(f"{path} is a directory: name the files in it, such as {os.path.join(path, '*.jsonl')}")
+    if not os.access(path, os.R_OK):
+        raise ValueError(f"cannot read {path}: Permission denied: try chmod u+r, or another user")
+
+
+@asynccontextmanager
+async def open_file(path: str, *, follow: float | None = None) -> AsyncIterator[ReadChunk]:
+    """The bytes of a file. Opening a FIFO waits for its writer, so that too is done in a thread."""
+    fd = await trio.to_thread.run_sync(os.open, path, os.O_RDONLY | os.O_CLOEXEC, abandon_on_cancel=True)
+    reader = _Reader(fd)
+    try:
+        yield reader.read if follow is None else _following(reader.read, follow)
+    finally:
+        reader.close()
+
+
+@asynccontextmanager
+async def open_stdin() -> AsyncIterator[ReadChunk]:
+    """The bytes of stdin, which stays open: it is not ours to close."""
+    yield _Reader(0).read
+
+
+def _following(read_chunk: ReadChunk, interval: float) -> ReadChunk:
+    """A reader that looks again where the other one would end."""
+
+    async def read() -> bytes:
+        while not (chunk := await read_chunk()):  # noqa: ASYNC110 - a file that grows tells nobody
+            await trio.sleep(interval)
+        return chunk
+
+    return read
+
+
+@define(eq=False)
+class _Reader:
+    """A descriptor that is read in threads. A cancelled read leaves its thread behind, still waiting."""
+
+    fd: int
+    _lock: threading.Lock = field(factory=threading.Lock, init=False)
+    _closed: bool = field(default=False, init=False)
+
+    async def read(self) -> bytes:
+        return await trio.to_thread.run_sync(self._read, abandon_on_cancel=True)
+
+    def _read(self) -> bytes:
+        with self._lock:
+            while not self._closed:
+                try:
+                    return os.read(self.fd, CHUNK)  # not a buffered read, which would wait for a full block
+                except BlockingIOError:  # whoever shares this pipe or terminal has made it non-blocking
+                    _wait_until_readable(self.fd)
+        return b""
+
+    def close(self) -> None:
+        """Leave the descriptor open while a thread is in it: its number would be given to another file."""
+        if self._lock.acquire(blocking=False):
+            self._closed = True
+            os.close(self.fd)
+            self._lock.release()
+
+
+def _wait_until_readable(fd: int) -> None:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    poll.poll()

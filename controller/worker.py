@@ -1,0 +1,150 @@
+"""One prompt at a time: admit, attempt, settle, then hand the result over or go round.
+
+This is the only retry layer. A throttled prompt goes round for ever, before all others, and spends no failure
+budget; a failed one waits its back-off outside the gate. A fatal answer stops the run and leaves the prompt pending.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import assert_never
+
+import trio
+from attrs import define, frozen
+
+from controller.gate import Gate, Permit
+from controller.outbox import Outbox
+from controller.outcome import Answer, Completed, Failed, Kind, Outcome, Throttled, describe
+from controller.records import Prompt, Result, Timing
+from controller.retry import Backoff
+from controller.telemetry import Exit, Stop, Tally
+from controller.upstream import Upstream
+
+
+@frozen(kw_only=True)
+class Bench:
+    """What a worker works with; all workers share one."""
+
+    gate_of: Callable[[Prompt], Gate]
+    upstream: Upstream
+    outbox: Outbox
+    backoff: Backoff
+    longest_wait: float  # s; an upstream that asks for more parks the run
+    rng: random.Random
+    stop: Stop
+    tally: Tally
+
+
+async def work(prompts: trio.MemoryReceiveChannel[Prompt], bench: Bench) -> None:
+    """Take prompts until there are no more; each leaves a result in the outbox or stays pending."""
+    async for prompt in prompts:
+        await bench.outbox.reserve()
+        bench.tally.take_up(trio.current_time())
+        result = None
+        try:
+            result = await _Round(prompt, bench, trio.current_time()).run()
+        finally:
+            bench.tally.put_down()
+            if result is None:
+                bench.outbox.give_back()
+            else:
+                bench.outbox.put(result)
+
+
+@define(eq=False)
+class _Round:
+    """A prompt with what its attempts have come to so far."""
+
+    prompt: Prompt
+    bench: Bench
+    read_at: float
+    attempts: int = 0
+    throttled: int = 0
+    failures: int = 0
+
+    async def run(self) -> Result | None:
+        """The result, or None when the run stops first."""
+        gate = self.bench.gate_of(self.prompt)
+        again = False
+        while True:
+            async with gate.admit(_one_request, owner=self.prompt.key, again=again) as permit:
+                if permit is None:
+                    return None
+                permit.outcome = await self._attempt(permit)
+            outcome = permit.outcome
+            match outcome:
+                case Completed():
+                    return self._result(permit, answer=outcome.answer)
+                case Throttled():
+                    again = True
+                    if not self._throttled(outcome):
+                        return None
+                case Failed(kind=Kind.FATAL):
+                    self.bench.stop.ask(Exit.UPSTREAM, describe(outcome))
+                    return None
+                case Failed():
+                    again = False
+                    pause = self._pause(permit, outcome)
+                    if pause is None:
+                        return self._result(permit, error=outcome)
+                    if await self.bench.stop.sleep(pause):
+                        return None
+                case _:
+                    assert_never(outcome)
+
+    async def _attempt(self, permit: Permit) -> Outcome:
+        tally = self.bench.tally
+        self.attempts += 1
+        tally.attempts += 1
+        tally.in_flight += 1
+        try:
+            outcome = await self.bench.upstream.attempt(self.prompt, permit)
+        finally:
+            tally.in_flight -= 1
+        if not isinstance(outcome, Completed):
+            tally.last_trouble = describe(outcome)
+        return outcome
+
+    def _throttled(self, outcome: Throttled) -> bool:
+        """Count it; False if the upstream asks for a longer wait than the user allows."""
+        self.throttled += 1
+        self.bench.tally.throttled += 1
+        wait = outcome.retry_after
+        if wait is None or wait <= self.bench.longest_wait:
+            return True
+        self.bench.stop.ask(Exit.UPSTREAM, f"the upstream asks to wait {wait:.0f} s: {outcome.message}")
+        return False
+
+    def _pause(self, permit: Permit, outcome: Failed) -> float | None:
+        """Seconds before the next attempt; None to give the prompt up."""
+        assert permit.settlement is not None
+        self.failures += permit.settlement.spends_budget
+        return self.bench.backoff.pause(outcome, self.failures, self.bench.rng)
+
+    def _result(self, permit: Permit, *, answer: Answer | None = None, error: Failed | None = None) -> Result:
+        now, tally, seen = trio.current_time(), self.bench.tally, permit.seen
+        usage = answer.usage if answer else seen.usage
+        if answer is None:
+            tally.failed += 1
+        else:
+            tally.ok += 1
+            tally.hopeful_at = now
+        if usage is not None:
+            tally.input_tokens += usage.input_tokens or 0
+            tally.output_tokens += usage.output_tokens or 0
+        first = None if seen.first_token_at is None else seen.first_token_at - permit.admitted_at
+        timing = Timing(queued=permit.admitted_at - self.read_at, first_token=first, total=now - permit.admitted_at)
+        return Result(
+            prompt=self.prompt,
+            answer=answer,
+            error=error,
+            attempts=self.attempts,
+            throttled=self.throttled,
+            timing=timing,
+            usage=usage,
+        )
+
+
+def _one_request() -> dict[str, float]:
+    return {"requests": 1.0}

@@ -1,0 +1,238 @@
+"""Additive increase, multiplicative decrease: the literal law.
+
+Theory. Chiu and Jain (1989) show that among linear controls only additive increase with multiplicative decrease
+converges to an efficient and fair share. TCP (RFC 5681) adds slow start, one reaction per round trip, and the
+rule that a sender which was not held back by its window must not grow it (RFC 9002, section 7.8). Here the
+window is a refill_rate in units per second and the loss is a 429:
+
+    slow start        until the first cut: a success doubles the rate per `doubling_time` of busy time
+    increase          after it: + increase_per_second * cost / refill_rate per success, which is
+                      increase_per_second of busy time; "+ a per success" would be exponential, since successes
+                      arrive at the rate itself
+    decrease          refill_rate *= decrease_factor, once per epoch
+    hold and probe    after a cut nothing is sent for `hold` seconds (doubling while probes are refused), then
+                      one attempt at a time until one is accepted
+
+Rules for editors. Only an attempt admitted after the last cut and limited by this rate may raise it. A refused
+probe says that the quota is still spent, not that the rate is still too high: it lengthens the hold and cuts
+nothing. An overload is a hold without a cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import ClassVar, Self, assert_never
+
+from attrs import evolve, field, frozen, validators
+
+from policies.contract import (
+    JSON,
+    Accepted,
+    Admitted,
+    Event,
+    LimitedBy,
+    Pace,
+    Reason,
+    Refused,
+    Remembered,
+    Scope,
+    Settled,
+    Unknown,
+)
+
+MEASURED = 10.0  # s over which "really sent" is counted; at the start since the first admission, 1 s at least
+MOST_OVER_SENT = 2.2  # slow start never asks for more than this times what was really sent
+PACED_SLACK = 0.010  # s of saved-up rate; real timers lose 18 % at 1,000/s with none (measured)
+FRESH = 600.0  # s; a limit learnt more recently is used at once
+GRAIN = 0.1  # s; what is sent within it is counted together, so that the log stays short
+
+
+def _number(default: float, *, low: float, high: float, unit: str, text: str) -> float:
+    checks = [validators.ge(low), validators.le(high)]
+    value: float = field(default=default, validator=checks, metadata={"unit": unit, "help": text})
+    return value
+
+
+@frozen(kw_only=True)
+class AimdOptions:
+    """What a user may set; larger values of every increase make refusals more frequent."""
+
+    start_rate: float = _number(5.0, low=1e-6, high=1e6, unit="units/s", text="refill_rate before any answer")
+    doubling_time: float = _number(2.0, low=0.1, high=3600, unit="s", text="of busy time, in slow start")
+    decrease_factor: float = _number(0.7, low=0.05, high=0.99, unit="", text="new rate = factor * old rate")
+    increase_per_second: float = _number(
+        0.0, low=0.0, high=1e6, unit="units/s per s", text="additive increase; 0: back at the cut rate in recovery_time"
+    )
+    recovery_time: float = _number(60.0, low=1, high=1e5, unit="s", text="of busy time from a cut back to its rate")
+    first_hold: float = _number(1.0, low=0.01, high=60, unit="s", text="pause after a 429 without Retry-After")
+    longest_hold: float = _number(30.0, low=0.01, high=3600, unit="s", text="the pause doubles up to this")
+
+
+class Aimd:
+    """One AIMD controller; `pace` and `ssthresh` are its visible state."""
+
+    options_class: ClassVar[type] = AimdOptions
+    claims: ClassVar[frozenset[str]] = frozenset({"success_never_lowers", "one_cut_per_epoch"})
+
+    def __init__(self, options: AimdOptions, *, seed: int, now: float, remembered: Remembered | None = None) -> None:
+        del seed, now  # this law has no jitter and counts from its events only
+        self.options = options
+        self.ssthresh: float | None = None  # refill_rate at the last cut; None in slow start
+        self._increase = 0.0  # units/s per second of busy time
+        self._probing = False
+        self._hold = 0.0  # s, the last pause
+        self._newest = -1  # highest permit admitted so far
+        self._epoch = -1  # permits up to this one are stale
+        self._first_at = math.inf  # the first admission
+        self._sent: deque[tuple[float, float]] = deque()  # (instant, units) of the last MEASURED seconds
+        rate = options.start_rate
+        if remembered is not None and remembered.age < FRESH and 0 < remembered.limit < math.inf:
+            self.ssthresh = remembered.limit
+            rate = options.decrease_factor * remembered.limit
+            self._set_increase(rate)
+        self._pace = Pace(refill_rate=rate, capacity=_capacity(rate), learned_limit=self.ssthresh)
+
+    @property
+    def pace(self) -> Pace:
+        """The answer in force."""
+        return self._pace
+
+    def on(self, event: Event) -> Pace:
+        """See `policies.contract.Policy.on`."""
+        match event:
+            case Admitted():
+                self._newest = max(self._newest, event.permit)
+                self._count(event)
+            case Accepted():
+                if event.permit > self._epoch:
+                    self._accepted(event)
+            case Refused():
+                if event.permit > self._epoch:
+                    self._refused(event)
+            case Settled() | Unknown():
+                pass  # neither an end nor a loss says anything of the rate
+            case _:
+                assert_never(event)
+        return self._pace
+
+    def _count(self, event: Admitted) -> None:
+        log = self._sent
+        if self._first_at == math.inf:
+            self._first_at = event.now
+        while log and log[0][0] <= event.now - MEASURED:
+            log.popleft()
+        if log and event.now - log[-1][0] < GRAIN:
+            log[-1] = (log[-1][0], log[-1][1] + event.cost)
+        else:
+            log.append((event.now, event.cost))
+
+    def _accepted(self, event: Accepted) -> None:
+        if self._probing:
+            self._probing = False
+            self._pace = evolve(self._pace, unresolved_limit=None, drain=False, reason=Reason.CLEARED)
+        elif event.limited_by is LimitedBy.RATE and event.refill_rate > 0:
+            self._grow(event)
+
+    def _grow(self, event: Accepted) -> None:
+        old = self._pace.refill_rate
+        busy = event.cost / event.refill_rate  # the seconds of sending that this success stands for
+        if self.ssthresh is None:
+            most = MOST_OVER_SENT * self._sent_rate(event.now)
+            new = min(old * 2.0 ** min(1.0, busy / self.options.doubling_time), most)
+            reason = Reason.SLOW_START
+        else:
+            new = old + self._increase * busy
+            reason = Reason.INCREASE
+        if old < new < math.inf:
+            self._pace = evolve(self._pace, refill_rate=new, capacity=_capacity(new), reason=reason)
+
+    def _sent_rate(self, now: float) -> float:
+        sent = sum(cost for at, cost in self._sent if at > now - MEASURED)
+        return sent / min(MEASURED, max(now - self._first_at, 1.0))
+
+    def _refused(self, event: Refused) -> None:
+        reason = Reason.HOLD
+        if self._probing:
+            self._hold = min(2 * self._hold, self.options.longest_hold)
+        else:
+            self._hold = self.options.first_hold
+            if event.scope is not Scope.OVERLOAD:
+                self._cut(event)
+                reason = Reason.CUT
+        self._probing = True
+        self._epoch = max(self._newest, event.permit)
+        own = 0.0 if event.retry_after is not None else self._hold  # a hint is the limiter's to obey
+        self._pace = evolve(self._pace, held_until=event.now + own, unresolved_limit=1, drain=True, reason=reason)
+
+    def _cut(self, event: Refused) -> None:
+        old = self._pace.refill_rate
+        cut = self.options.decrease_factor * event.refill_rate  # of the applied rate, so that clamps don't add up
+        new = cut if 0 < cut < old else old
+        self.ssthresh = old
+        self._set_increase(new)
+        self._pace = evolve(self._pace, refill_rate=new, capacity=_capacity(new), learned_limit=old)
+
+    def _set_increase(self, rate: float) -> None:
+        assert self.ssthresh is not None
+        default = (self.ssthresh - rate) / self.options.recovery_time
+        self._increase = self.options.increase_per_second or default
+
+    def snapshot(self, now: float) -> dict[str, JSON]:
+        """See `policies.contract.Policy.snapshot`."""
+        return {
+            "refill_rate": self._pace.refill_rate,
+            "ssthresh": self.ssthresh,
+            "increase": self._increase,
+            "probing": self._probing,
+            "hold": self._hold,
+            "held_for": max(self._pace.held_until - now, -1.0),
+            "reason": self._pace.reason.value,
+            "newest": self._newest,
+            "epoch": self._epoch,
+            "sending_for": None if self._first_at == math.inf else now - self._first_at,
+            "sent": [[now - at, cost] for at, cost in self._sent],
+        }
+
+    @classmethod
+    def restore(cls, options: AimdOptions, snapshot: Mapping[str, JSON], *, seed: int, now: float) -> Self:
+        """See `policies.contract.Policy.restore`."""
+        policy = cls(options, seed=seed, now=now)
+        rate = _number_in(snapshot, "refill_rate")
+        policy.ssthresh = None if snapshot.get("ssthresh") is None else _number_in(snapshot, "ssthresh")
+        policy._increase = _number_in(snapshot, "increase")
+        policy._probing = snapshot.get("probing") is True
+        policy._hold = _number_in(snapshot, "hold")
+        policy._newest = int(_number_in(snapshot, "newest"))
+        policy._epoch = int(_number_in(snapshot, "epoch"))
+        if snapshot.get("sending_for") is not None:
+            policy._first_at = now - _number_in(snapshot, "sending_for")
+        sent = snapshot.get("sent")
+        for row in sent if isinstance(sent, list) else ():
+            match row:
+                case [float() | int() as age, float() | int() as cost]:
+                    policy._sent.append((now - age, cost))
+                case _:
+                    raise ValueError(f"not a snapshot of aimd: sent holds {row!r}")
+        policy._pace = Pace(
+            refill_rate=rate,
+            capacity=_capacity(rate),
+            unresolved_limit=1 if policy._probing else None,
+            held_until=now + _number_in(snapshot, "held_for"),
+            drain=policy._probing,
+            learned_limit=policy.ssthresh,
+            reason=Reason(snapshot.get("reason")),
+        )
+        return policy
+
+
+def _capacity(refill_rate: float) -> float:
+    return 1.0 + PACED_SLACK * refill_rate
+
+
+def _number_in(snapshot: Mapping[str, JSON], key: str) -> float:
+    value = snapshot.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"not a snapshot of aimd: {key} is {value!r}")
+    return value

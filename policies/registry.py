@@ -1,0 +1,100 @@
+"""Where a policy's name leads: our own in a table, others' by entry point or as "module:Class".
+
+Entry points of the group "tidegate.policies" name a class in another package
+(https://packaging.python.org/en/latest/specifications/entry-points/).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Protocol, get_type_hints
+
+import attrs
+
+from policies.aimd import Aimd
+from policies.contract import JSON, Policy, Remembered
+from policies.fixed import Fixed
+from policies.words import did_you_mean
+
+GROUP = "tidegate.policies"
+DEFAULT = "aimd"
+
+
+class PolicyClass(Protocol):
+    """A policy as the registry hands it out: called with an instance of its options_class."""
+
+    options_class: type
+
+    def __call__(self, options: object, *, seed: int, now: float, remembered: Remembered | None = None) -> Policy:
+        """A new controller."""
+
+    def restore(self, options: object, snapshot: Mapping[str, JSON], *, seed: int, now: float) -> Policy:
+        """One that continues where the snapshot was taken; ValueError for a snapshot that is not its own."""
+
+
+BUILT_IN: Mapping[str, type] = {"aimd": Aimd, "fixed": Fixed}
+
+
+def names() -> list[str]:
+    """Every policy that can be named, ours first."""
+    return [*BUILT_IN, *sorted(point.name for point in entry_points(group=GROUP) if point.name not in BUILT_IN)]
+
+
+def find(name: str) -> PolicyClass:
+    """The class behind a name or "module:Class"; raises ValueError with what to do when there is none."""
+    if name in BUILT_IN:
+        return _as_policy_class(BUILT_IN[name], name)
+    for point in entry_points(group=GROUP):
+        if point.name == name:
+            return _load(point.module, point.attr, name)
+    module, colon, attribute = name.partition(":")
+    if colon:
+        return _load(module, attribute, name)
+    raise ValueError(f"unknown policy {name!r}{did_you_mean(name, names())}; there are: {', '.join(names())}")
+
+
+def _load(module: str, attribute: str, name: str) -> PolicyClass:
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"policy {name!r} can't be imported: {error}") from error
+    return _as_policy_class(found, name)
+
+
+def _as_policy_class(found: object, name: str) -> PolicyClass:
+    options = getattr(found, "options_class", None)
+    if not (isinstance(found, type) and isinstance(options, type) and attrs.has(options)):
+        raise ValueError(f"policy {name!r} is no policy class: see policies.contract.Policy")
+    return found  # type: ignore[return-value]  # checked above as far as a class can be
+
+
+def make_options(policy: PolicyClass, given: Mapping[str, str]) -> object:
+    """The policy's options from KEY=VALUE texts; raises ValueError naming the key, its unit and its range."""
+    types = get_type_hints(policy.options_class)
+    fields = {field.name: field for field in attrs.fields(policy.options_class)}
+    values: dict[str, float | int | str | bool] = {}
+    for key, text in given.items():
+        if key not in fields:
+            known = ", ".join(fields)
+            raise ValueError(f"unknown policy option {key!r}{did_you_mean(key, fields)}; there are: {known}")
+        values[key] = _value(key, text, getattr(types[key], "__name__", str(types[key])))
+    try:
+        made: object = policy.options_class(**values)
+    except ValueError as error:
+        raise ValueError(f"policy option out of range: {error.args[0]}") from error
+    return made
+
+
+def _value(key: str, text: str, wanted: str) -> float | int | str | bool:
+    try:
+        if "bool" in wanted:
+            return {"true": True, "false": False}[text.lower()]
+        if "float" in wanted:
+            return float(text)
+        return int(text) if "int" in wanted else text
+    except (ValueError, KeyError) as error:
+        raise ValueError(
+            f"policy option {key}={text!r} is not a {wanted.removeprefix('<class ').rstrip('>')}"
+        ) from error

@@ -1,0 +1,237 @@
+"""Hidden limits of a simulated upstream, written from their definitions and from nothing of ours.
+
+The controller's bucket is judged against these, so they share no arithmetic with it: a shared fault would cancel out.
+
+Every quota answers two verbs, and nobody may come between them:
+    ask(now, cost)   seconds until an attempt of that cost would pass if nobody else came: 0.0 it passes now,
+                     inf never or unknowable
+    take(now, cost)  book one that passed
+and one question, `standing(now)`, for headers. `Quotas` asks several together: all of them book, or none does.
+
+All instants are seconds on one clock that never goes back. Limits may step over time (`Steps`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from math import floor, inf
+
+from attrs import define, field, frozen
+
+from simulations.steps import Steps
+
+TOLERANCE = 1e-6  # units, and seconds at window borders: a paced stream k * period / limit must not fail by rounding
+
+
+@frozen(kw_only=True)
+class Standing:
+    """What headers would announce: limit and remaining in units, reset in seconds from now."""
+
+    limit: float
+    remaining: float
+    reset: float
+
+
+@define(eq=False)
+class FixedWindow:
+    """At most `limit` units in each window of `period` seconds.
+
+    aligned: windows begin at offset + k * period (a calendar minute); else a window begins with the first attempt
+    that comes while none is open.
+    """
+
+    limit: Steps
+    period: float
+    aligned: bool = True
+    offset: float = 0.0
+    _began_at: float = field(default=-inf, init=False)
+    _used: float = field(default=0.0, init=False)
+
+    def ask(self, now: float, cost: float) -> float:
+        """Seconds until it would pass: now, at the window's end, or when the limit steps."""
+        end = self._began_at + self.period
+        for instant in sorted({now, *self.limit.changes_after(now), *([end] if end > now else [])}):
+            if self._used_at(instant) + cost <= self.limit.at(instant) + TOLERANCE:
+                return instant - now
+        return inf
+
+    def take(self, now: float, cost: float) -> None:
+        """Book it in the window of `now`."""
+        self._used = self._used_at(now) + cost
+        self._began_at = self._start(now)
+
+    def standing(self, now: float) -> Standing:
+        """Reset is the end of the window."""
+        limit = self.limit.at(now)
+        reset = max(0.0, self._start(now) + self.period - now)
+        return Standing(limit=limit, remaining=max(0.0, limit - self._used_at(now)), reset=reset)
+
+    def _start(self, now: float) -> float:
+        if self.aligned:
+            return self.offset + floor((now + TOLERANCE - self.offset) / self.period) * self.period
+        return self._began_at if self._is_open(now) else now
+
+    def _used_at(self, instant: float) -> float:
+        return self._used if self._is_open(instant) else 0.0
+
+    def _is_open(self, instant: float) -> bool:
+        return instant + TOLERANCE < self._began_at + self.period
+
+
+@define(eq=False)
+class SlidingLog:
+    """At most `limit` units in any half-open window of `period` seconds, (now - period, now].
+
+    counts_refused: refused attempts stay in the log as well, so that hammering keeps itself locked out.
+    """
+
+    limit: Steps
+    period: float
+    counts_refused: bool = False
+    _log: deque[tuple[float, float]] = field(factory=deque, init=False)  # (instant, cost), oldest first
+    _used: float = field(default=0.0, init=False)
+
+    def ask(self, now: float, cost: float) -> float:
+        """Seconds until enough of the log has run out, or until the limit steps."""
+        self._forget(now)
+        used, waiting = self._used, iter(self._log)
+        expiring = next(waiting, None)
+        for instant in self._instants(now):
+            while expiring is not None and expiring[0] + self.period <= instant + TOLERANCE:
+                used -= expiring[1]
+                expiring = next(waiting, None)
+            if used + cost <= self.limit.at(instant) + TOLERANCE:
+                return instant - now
+        return inf
+
+    def take(self, now: float, cost: float) -> None:
+        """Enter it in the log."""
+        self._forget(now)
+        self._log.append((now, cost))
+        self._used += cost
+
+    def standing(self, now: float) -> Standing:
+        """Reset is when the oldest entry runs out."""
+        self._forget(now)
+        limit = self.limit.at(now)
+        reset = self._log[0][0] + self.period - now if self._log else 0.0
+        return Standing(limit=limit, remaining=max(0.0, limit - self._used), reset=max(0.0, reset))
+
+    def _instants(self, now: float) -> Iterator[float]:
+        yield now
+        changes = self.limit.changes_after(now)
+        if not changes:  # the common case, without sorting a long log
+            yield from (at + self.period for at, _ in self._log)
+            return
+        yield from sorted([*changes, *(at + self.period for at, _ in self._log)])
+
+    def _forget(self, now: float) -> None:
+        while self._log and self._log[0][0] + self.period <= now + TOLERANCE:
+            self._used -= self._log.popleft()[1]
+
+
+@define(eq=False)
+class Gcra:
+    """The generic cell rate algorithm (ITU-T I.371), which admits exactly what a token bucket does.
+
+    Kept in earned units instead of seconds, so that a rate that steps needs no special case: `_arrival` is the
+    theoretical arrival time on a clock that runs at the rate. limit: units per second; burst: units, the most at once;
+    period: seconds, only for the limit that headers announce (per minute as a rule).
+    """
+
+    limit: Steps
+    burst: float
+    period: float = 60.0
+    _arrival: float = field(default=-inf, init=False)
+
+    def ask(self, now: float, cost: float) -> float:
+        """Seconds until the theoretical arrival lies at most `burst` less `cost` ahead."""
+        if cost > self.burst + TOLERANCE:
+            return inf
+        due = self._arrival + cost - self.burst
+        if due <= self.limit.earned(now) + TOLERANCE:
+            return 0.0
+        return max(0.0, self.limit.when_earned(due) - now)
+
+    def take(self, now: float, cost: float) -> None:
+        """Move the theoretical arrival on by the cost."""
+        self._arrival = max(self._arrival, self.limit.earned(now)) + cost
+
+    def standing(self, now: float) -> Standing:
+        """Limit per period; remaining is what would pass at once; reset is the time until all of the burst is back."""
+        used = max(0.0, self._arrival - self.limit.earned(now))
+        reset = self.limit.when_earned(self._arrival) - now if used else 0.0
+        return Standing(limit=self.limit.at(now) * self.period, remaining=max(0.0, self.burst - used), reset=reset)
+
+
+@define(eq=False)
+class Concurrency:
+    """At most `limit` attempts at once; the one kind that is given back."""
+
+    limit: int
+    _taken: int = field(default=0, init=False)
+
+    def ask(self, now: float, cost: float) -> float:  # noqa: ARG002 - the shape all quotas share
+        """Nobody knows when a place gets free: 0.0 or inf."""
+        return 0.0 if self._taken < self.limit else inf
+
+    def take(self, now: float, cost: float) -> None:  # noqa: ARG002 - the shape all quotas share
+        """Occupy a place."""
+        self._taken += 1
+
+    def leave(self) -> None:
+        """Free a place; once for each take."""
+        assert self._taken > 0
+        self._taken -= 1
+
+    def standing(self, now: float) -> Standing:  # noqa: ARG002 - the shape all quotas share
+        """Places free; the reset is unknown and said to be now."""
+        return Standing(limit=self.limit, remaining=self.limit - self._taken, reset=0.0)
+
+
+Quota = FixedWindow | SlidingLog | Gcra | Concurrency
+
+
+@frozen(kw_only=True)
+class Refusal:
+    """The dimension that stands in the way longest, and the seconds until all would pass (inf: never or unknown)."""
+
+    dimension: str
+    delay: float
+
+
+@define(eq=False)
+class Quotas:
+    """Quotas by dimension ("requests", "tokens", "concurrency"), asked all together or not at all."""
+
+    by_dimension: Mapping[str, Quota]
+
+    def take(self, now: float, costs: Mapping[str, float]) -> Refusal | None:
+        """Book the costs (1 where none is given) with every quota, or with none and say why."""
+        if self._worst(now, costs) is None:
+            for dimension, quota in self.by_dimension.items():
+                quota.take(now, costs.get(dimension, 1.0))
+            return None
+        for dimension, quota in self.by_dimension.items():
+            if isinstance(quota, SlidingLog) and quota.counts_refused:
+                quota.take(now, costs.get(dimension, 1.0))
+        # Asked again, because the refusal itself may have put the end off.
+        return self._worst(now, costs)
+
+    def leave(self) -> None:
+        """An attempt that was booked is over: its place among the concurrent ones is free."""
+        for quota in self.by_dimension.values():
+            if isinstance(quota, Concurrency):
+                quota.leave()
+
+    def standings(self, now: float) -> dict[str, Standing]:
+        """What headers would announce, by dimension."""
+        return {dimension: quota.standing(now) for dimension, quota in self.by_dimension.items()}
+
+    def _worst(self, now: float, costs: Mapping[str, float]) -> Refusal | None:
+        delays = {name: quota.ask(now, costs.get(name, 1.0)) for name, quota in self.by_dimension.items()}
+        worst = max(delays, key=delays.__getitem__, default=None)
+        if worst is None or delays[worst] <= 0.0:
+            return None
+        return Refusal(dimension=worst, delay=delays[worst])

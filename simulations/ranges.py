@@ -1,0 +1,79 @@
+"""Ranges of a profile's parameters: attrs validators whose message names the parameter and what it may be."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TypeVar
+
+from attrs import Attribute, frozen
+
+from simulations.steps import Steps
+
+T = TypeVar("T")
+
+LONGEST = 86_400.0  # seconds; a day is enough for every duration here
+LARGEST = 1e9  # units; far above any provider's limit, and float sums are still exact to a thousandth
+
+
+@frozen
+class Within:
+    """The range of a number, both ends included, as an attrs validator that names the parameter."""
+
+    low: float
+    high: float
+    unit: str
+    or_else: tuple[object, ...] = ()  # values beside the numbers
+    whole: bool = False
+
+    def __call__(self, _: object, attribute: Attribute[T], value: T) -> None:
+        """Raise ValueError in one line unless the value is in range."""
+        if value in self.or_else and not isinstance(value, bool):
+            return
+        numeric = isinstance(value, int if self.whole else int | float) and not isinstance(value, bool)
+        if not numeric or not self.low <= value <= self.high:  # type: ignore[operator]  # numeric says it is a number
+            raise ValueError(f"{attribute.name} must be {self}, not {value!r}")
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        words = ["none" if other is None else str(other) for other in self.or_else]
+        return " or ".join([f"{kind} from {self.low:g} to {self.high:g} ({self.unit})", *words])
+
+
+@frozen
+class OneOf:
+    """A closed set of words, as an attrs validator that names the parameter."""
+
+    words: tuple[object, ...]
+
+    def __call__(self, _: object, attribute: Attribute[T], value: T) -> None:
+        """Raise ValueError in one line unless the value is one of the words."""
+        if not any(value is word or (isinstance(word, str) and value == word) for word in self.words):
+            raise ValueError(f"{attribute.name} must be {self}, not {value!r}")
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(str(word).lower() if isinstance(word, bool) else str(word) for word in self.words)
+
+
+def as_steps(name: str, value: object) -> Steps | None:
+    """A number or [[from_seconds, limit], ...] with ascending instants as Steps; ValueError in one line."""
+    if value is None or isinstance(value, Steps):
+        return value
+    pairs = _pairs(value if isinstance(value, list) else [[0.0, value]])
+    if not pairs or not all(earlier[0] < later[0] for earlier, later in pairwise(pairs)):
+        rule = f"a number from 0 to {LARGEST:g} (requests) or [[from_seconds, number], ...] in order"
+        raise ValueError(f"{name} must be {rule}, not {value!r}")
+    return Steps(tuple(pairs))
+
+
+def _pairs(entries: list[object]) -> list[tuple[float, float]]:
+    """Empty if one of them is no pair of numbers in range."""
+    pairs: list[tuple[float, float]] = []
+    for entry in entries:
+        if not isinstance(entry, list) or len(entry) != 2 or not all(map(_in_range, entry)):
+            return []
+        pairs.append((entry[0], entry[1]))
+    return pairs
+
+
+def _in_range(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LARGEST

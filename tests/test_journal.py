@@ -1,0 +1,225 @@
+"""Results out: what was reported as written is there, and what can't be written is said, in a file or on stdout."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from controller.journal import Journal, JournalError, check_output
+
+
+def key_of(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def record(number: int, text: str = "yo", *, ok: bool = True) -> bytes:
+    value = {"id": number, "key": key_of(number).hex(), "status": "ok" if ok else "error", "text": text}
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def numbers(keys: set[bytes]) -> set[int]:
+    return {int.from_bytes(key, "big") for key in keys}
+
+
+def bytes_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results.jsonl"
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """As a full disk: a write beyond `size` bytes comes short, the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+# Writing
+
+
+async def test_case_c99_bytes_with_an_escaped_surrogate_are_written_and_read(path: Path) -> None:
+    line = record(1).replace(b"yo", b"\\ud835")
+    with Journal.open(str(path)) as journal:
+        await journal.write([line])
+    with Journal.open(str(path)) as journal:
+        assert numbers(journal.earlier.answered) == {1}
+
+
+async def test_a_full_disk_leaves_whole_records_only_and_every_later_write_says_so(path: Path) -> None:
+    whole = record(1) + record(2)
+    with Journal.open(str(path)) as journal:
+        await journal.write([record(1)])
+        with (
+            largest_file(len(whole) + 20),
+            pytest.raises(JournalError, match=r"results\.jsonl: File too large") as told,
+        ):
+            await journal.write([record(2), record(3), record(4)])
+        assert isinstance(told.value.__cause__, OSError)
+        assert (told.value.name, told.value.closed_pipe) == (str(path), False)
+        assert bytes_of(path) == whole
+        with pytest.raises(JournalError, match="File too large"):
+            await journal.write([record(5)])
+    assert bytes_of(path) == whole
+
+
+async def test_dev_full_is_a_journal_error() -> None:
+    with Journal.open("/dev/full") as journal:
+        assert not journal.resumable
+        with pytest.raises(JournalError, match="/dev/full: No space left on device"):
+            await journal.write([record(1)])
+
+
+async def test_dev_null_takes_everything() -> None:
+    with Journal.open("/dev/null") as journal:
+        await journal.write([record(1)])
+        assert journal.earlier.answered == set()
+
+
+async def test_a_write_that_had_not_begun_when_it_was_cancelled_writes_nothing(path: Path) -> None:
+    with Journal.open(str(path)) as journal:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await journal.write([record(1)])
+        assert bytes_of(path) == b""
+        await journal.write([record(2)])
+    assert bytes_of(path) == record(2)
+
+
+async def test_a_write_once_begun_to_a_file_is_finished_though_cancelled(path: Path) -> None:
+    with Journal.open(str(path)) as journal:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(journal.write, [record(1, "x" * 30_000_000)])
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    with Journal.open(str(path)) as journal:
+        assert (numbers(journal.earlier.answered), journal.earlier.torn_bytes) == ({1}, 0)
+
+
+async def test_a_fifo_is_written_to_and_its_end_is_a_closed_pipe(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    with Journal.open(str(fifo)) as journal:
+        await journal.write([record(1)])
+        assert os.read(reader, 1000) == record(1)
+        os.close(reader)
+        with pytest.raises(JournalError) as told:
+            await journal.write([record(2)])
+        assert told.value.closed_pipe
+
+
+@contextmanager
+def stdout_into_pipe() -> Iterator[int]:
+    """The reading end of a pipe that stands in stdout's place. No fixture: pytest changes stdout after those."""
+    saved, (reader, writer) = os.dup(1), os.pipe()
+    os.dup2(writer, 1)
+    os.close(writer)
+    try:
+        yield reader
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+        with suppress(OSError):
+            os.close(reader)
+
+
+async def test_case_c100_a_closed_stdout_is_told_apart_and_stays_open() -> None:
+    with stdout_into_pipe() as reader, Journal.stdout() as journal:
+        await journal.write([record(1)])
+        assert os.read(reader, 1000) == record(1)
+        os.close(reader)
+        with pytest.raises(JournalError, match="stdout: Broken pipe") as told:
+            await journal.write([record(2)])
+        assert told.value.closed_pipe
+    os.fstat(1)  # not ours to close
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+async def test_a_slow_reader_of_stdout_holds_up_nobody_else_and_can_be_given_up(blocking: bool) -> None:
+    big, taken = record(1, "x" * 300_000), b""
+    with stdout_into_pipe() as reader, Journal.stdout() as journal:
+        os.set_blocking(1, blocking)
+        with trio.move_on_after(0.05) as waiting:
+            await journal.write([big])
+        while len(taken) < len(big):  # lets the thread that was left behind finish
+            taken += await trio.to_thread.run_sync(os.read, reader, 65536)
+        await journal.write([record(2)])
+        following = os.read(reader, 1000)
+    assert waiting.cancelled_caught
+    assert (taken == big, following) == (True, record(2))
+
+
+async def test_a_run_without_threads_brings_its_own_append() -> None:
+    written: list[bytes] = []
+
+    async def append(data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        if len(written) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(data)
+
+    journal = Journal(name="memory", append=append)
+    await journal.write([record(1), record(2)])
+    assert written == [record(1) + record(2)]
+    with pytest.raises(JournalError, match="memory: No space left on device"):
+        await journal.write([record(3)])
+
+
+# Where results may go
+
+
+def test_results_never_go_into_their_own_input_by_whatever_name(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('"x"\n')
+    (tmp_path / "hard").hardlink_to(prompts)
+    (tmp_path / "soft").symlink_to(prompts)
+    for output in (prompts, tmp_path / "hard", tmp_path / "soft", tmp_path / "." / "prompts.jsonl"):
+        with pytest.raises(ValueError, match=r"own input .*prompts\.jsonl"):
+            check_output(str(output), ["/dev/null", str(prompts)])
+    check_output(str(tmp_path / "results.jsonl"), [str(prompts)])
+    check_output("/dev/null", [str(prompts)])
+    check_output("-", ["-", str(prompts)])
+
+
+def test_a_redirected_stdout_is_known_as_an_input_too(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('"x"\n')
+    saved, fd = os.dup(1), os.open(prompts, os.O_WRONLY | os.O_APPEND)
+    os.dup2(fd, 1)
+    try:
+        with pytest.raises(ValueError, match="own input"):
+            check_output("-", [str(prompts)])
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+        os.close(fd)
+
+
+def test_an_output_that_cannot_be_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"is a directory: name a file, such as .*results\.jsonl"):
+        check_output(str(tmp_path), [])
+    with pytest.raises(ValueError, match=r"there is no directory .*/a/b: make it with mkdir -p"):
+        check_output(str(tmp_path / "a" / "b" / "results"), [])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_output_without_permission_is_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(ValueError, match="no permission to write"):
+        check_output(str(tmp_path / "results"), [])

@@ -1,0 +1,87 @@
+"""Profiles of simulated upstreams: specs, ranges and the words for a mistake."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from attrs import fields
+
+from simulations.profile import Profile, load_profile, make_profile, profile_names
+
+
+def test_every_profile_in_the_box_loads() -> None:
+    assert profile_names() == ["flaky", "gemini-free", "openai-tier1", "steady"]
+    for name in profile_names():
+        assert load_profile(name).name == name
+
+
+def test_steady_is_a_bucket_of_twenty_per_second() -> None:
+    steady = load_profile("steady")
+    assert (steady.quota, steady.per_second.at(0.0), steady.burst, steady.latency) == ("bucket", 20, 20, 0.5)
+
+
+def test_parameters_follow_the_name_like_a_query() -> None:
+    profile = load_profile("steady?rate=200&latency=0.1&headers=true&retry_after=none&concurrency=8")
+    assert profile.per_second.at(0.0) == 200
+    assert (profile.latency, profile.headers, profile.retry_after, profile.concurrency) == (0.1, True, "none", 8)
+
+
+def test_none_switches_an_optional_parameter_off() -> None:
+    assert load_profile("openai-tier1?tokens_per_minute=none").tokens_per_minute is None
+
+
+def test_a_limit_may_step_over_time() -> None:
+    profile = load_profile("steady?rate=[[0,20],[120,8]]")
+    assert [profile.per_second.at(now) for now in (0.0, 119.9, 120.0)] == [20, 20, 8]
+
+
+def test_rate_and_limit_replace_each_other() -> None:
+    assert load_profile("gemini-free?rate=2").per_period.at(0.0) == 120
+    assert load_profile("steady?limit=90").per_second.at(0.0) == 1.5
+    with pytest.raises(ValueError, match="give one of them"):
+        load_profile("steady?rate=1&limit=60")
+
+
+def test_layers_come_from_a_scenario_as_well() -> None:
+    assert make_profile("mine", {"limit": 5}, {"period": 10}).per_second.at(0.0) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("stedy", "unknown profile 'stedy' - did you mean 'steady'?; there are flaky, gemini-free"),
+        ("", "unknown profile ''"),
+        ("../steady", "unknown profile"),
+        ("steady?latencey=1", "unknown parameter 'latencey' - did you mean 'latency'?; there are quota, rate"),
+        ("steady?name=x", "unknown parameter 'name'"),
+        ("steady?latency=-1", "latency must be a number from 0 to 86400 (seconds), not -1"),
+        ("steady?latency=soon", "latency must be a number"),
+        ("steady?latency=NaN", "latency must be a number"),
+        ("steady?latency=true", "latency must be a number"),
+        ("steady?latency=none", "latency must be a number"),
+        ("steady?words=2.5", "words must be a whole number from 1 to 100000"),
+        ("steady?rate=-1", "rate must be a number from 0"),
+        ("steady?rate=[[5,1],[2,3]]", "rate must be a number from 0"),
+        ("steady?rate=none", "give either rate (requests per second) or limit (requests per period)"),
+        ("steady?error_share=1.5", "error_share must be a number from 0 to 1 (share of attempts), not 1.5"),
+        ("steady?error_share=0.6&stall_share=0.6", "the shares of faults must sum up to 1 at most, not 1.2"),
+        ("steady?quota=leaky", "quota must be one of bucket, fixed, fixed-first, sliding, sliding-refused, none"),
+        ("steady?headers=1", "headers must be one of true, false, not 1"),
+        ("steady?retry_after=later", "retry_after must be a number from 0 to 86400 (seconds) or rounded or none"),
+        ("steady?rate", "write parameters as key=value, not 'rate'"),
+        ("steady?rate=1&rate=2", "rate is given twice"),
+        ("steady?words=" + "[" * 100_000, "words must be a whole number"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(spec: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)) as caught:
+        load_profile(spec)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_parameter_says_its_unit_and_meaning() -> None:
+    for attribute in fields(Profile):
+        if attribute.name != "name":
+            assert set(attribute.metadata) == {"unit", "help"}
+            assert attribute.metadata["help"]

@@ -23,7 +23,7 @@ from controller.dialects.contract import Dialect, Fold, Request
 from controller.gate import Permit
 from controller.outcome import Answer, Completed, Failed, Kind, Outcome, Throttled
 from controller.sse import Event, Splitter
-from controller.tap import Tap
+from controller.tap import ENCODINGS, Tap
 from controller.trouble import CAUGHT, kind_of, words_for
 
 ERROR_BYTES = 1 << 20  # of an error's body that are read
@@ -53,7 +53,7 @@ class Attempt:
         headers = {
             "user-agent": USER_AGENT,
             # A compressing proxy would hold back the pieces of a stream.
-            "accept-encoding": "identity" if self.request.streamed else "gzip, deflate",
+            "accept-encoding": "identity" if self.request.streamed else ENCODINGS,
         }
         request = httpx.Request(
             "POST",
@@ -74,15 +74,12 @@ class Attempt:
             response = await self.transport.handle_async_request(request)
         except CAUGHT as error:
             return self._lost(error, request.url)
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        tap = Tap(response.stream)
-        response.stream = tap
+        tap = Tap(response)
         try:
             return await self._answer(response, tap)
         except CAUGHT as error:
             return self._lost(error, request.url, status=response.status_code)
         finally:
-            self.clocks.stop()
             await tap.aclose()
 
     async def _trace(self, event: str, _: object) -> None:
@@ -97,7 +94,7 @@ class Attempt:
     def _await_answer(self) -> None:
         self.clocks.run(Clock.FIRST_PAYLOAD if self.request.streamed else Clock.TOTAL)
 
-    def _lost(self, error: httpx.HTTPError, url: httpx.URL, *, status: int | None = None) -> Failed:
+    def _lost(self, error: Exception, url: httpx.URL, *, status: int | None = None) -> Failed:
         kind = kind_of(error, answered=status is not None)
         sent = self._written or kind is not Kind.CONNECT
         self.permit.seen.sent = sent
@@ -121,11 +118,11 @@ class Attempt:
 
         self.clocks.run(Clock.TOTAL)
         with trio.move_on_after(ERROR_SECONDS), suppress(*CAUGHT):  # the status says enough without a body
-            await self._read(response, tap, take)
+            await self._read(tap, take)
         return self._classified(response, bytes(body[:ERROR_BYTES]))
 
     async def _streamed(self, response: httpx.Response, tap: Tap) -> Outcome:
-        await self._read(response, tap, lambda chunk: self._feed(self.splitter.feed(chunk), response))
+        await self._read(tap, lambda chunk: self._feed(self.splitter.feed(chunk), response))
         return self._folded(response)
 
     async def _plain(self, response: httpx.Response, tap: Tap) -> Outcome:
@@ -137,18 +134,18 @@ class Attempt:
             body.extend(chunk)
             return True
 
-        await self._read(response, tap, take)
+        await self._read(tap, take)
         if not body.lstrip().startswith((b"data:", b"event:", b":")):
             return self._classified(response, bytes(body))
         self._feed(self.splitter.feed(bytes(body)), response)  # a stream under the wrong name
         return self._folded(response)
 
-    async def _read(self, response: httpx.Response, tap: Tap, take: Callable[[bytes], bool]) -> None:
-        """The decoded body in pieces to `take`, until it says False. The tap sees to it that the loop runs out."""
-        async for chunk in response.aiter_bytes():
-            if not tap.is_shut and not take(chunk):
+    async def _read(self, tap: Tap, take: Callable[[bytes], bool]) -> None:
+        """The body in pieces to `take`, until it says False."""
+        async for piece in tap:
+            if not take(piece):
                 tap.shut()
-                self.clocks.stop()
+                break
 
     def _feed(self, events: list[Event], response: httpx.Response) -> bool:
         """False: nothing after these is wanted."""

@@ -128,7 +128,12 @@ def _inputs(prompts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _simulate(profile: str, seed: int) -> httpx.AsyncBaseTransport:
-    return SimulatedTransport(Provider(load_profile(profile), seed=seed))
+    return SimulatedTransport(_provider(profile, seed))
+
+
+def _provider(profile: str, seed: int) -> Provider:
+    """Its calendar windows begin where the wall clock's do: its own time begins now."""
+    return Provider(load_profile(profile), seed=seed, calendar_offset=-time.time())
 
 
 # -- the other commands
@@ -142,8 +147,7 @@ def _simulate(profile: str, seed: int) -> httpx.AsyncBaseTransport:
 def upstream(profile: str, port: int, host: str, seed: int) -> int:
     """Serve the simulated upstream PROFILE (such as "steady?rate=200") over HTTP; GET /_sim/statistics tells all."""
     try:
-        # Calendar windows follow the wall clock, everything else the monotonic one.
-        provider = Provider(load_profile(profile), seed=seed, calendar_offset=time.time() - time.monotonic())
+        provider = _provider(profile, seed)
         trio.run(_serve_upstream, provider, host, port, profile)
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
@@ -175,3 +179,7 @@ def list_policies() -> int:
 def first_sentence(thing: object) -> str:
     """The first line of what a class, or the file it stands in, says of itself."""
     return (sys.modules[thing.__module__].__doc__ or "").strip().partition("\n")[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from enum import Enum
 from typing import assert_never
 
@@ -38,10 +37,6 @@ class Clocks:
         deadline = trio.current_time() + self._seconds(clock)
         self.running = clock if deadline < self._ends_at else Clock.TOTAL
         self.scope.deadline = min(deadline, self._ends_at)
-
-    def stop(self) -> None:
-        """The outcome is known: no clock may touch it any more."""
-        self.scope.deadline = math.inf
 
     @property
     def words(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 
 import httpcore
@@ -67,8 +67,30 @@ class Dialler(httpcore.AsyncNetworkBackend):
             await self._stream.aclose()
 
 
+class Content:
+    """The bytes of a request, any number of times.
+
+    No generator, like httpx's: httpcore abandons that when a write is cancelled or fails.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._given = False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._given = False
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._given:
+            raise StopAsyncIteration
+        self._given = True
+        return self._content
+
+
 @contextmanager
 def as_httpx() -> Iterator[None]:
+    """Turn httpcore's exceptions into httpx's, by MAPPED."""
     try:
         yield
     except tuple(MAPPED) as error:

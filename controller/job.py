@@ -64,7 +64,7 @@ class Job:
         code = trio.run(self._main)
         for line in self._closing_lines(time.monotonic() - began):
             self.say(line)
-        return code
+        return Exit.SOME_FAILED if code is Exit.OK and self.intake.skipped_failed else code
 
     async def _main(self) -> Exit:
         gates = Gates(self.make_limiter, self._log(trio.current_time()))
@@ -143,8 +143,11 @@ class Job:
         lines = []
         if intake.carried:
             lines.append(f"not sent, carried into metadata instead: {', '.join(sorted(intake.carried))}")
-        if intake.duplicates or intake.skipped_done:
-            lines.append(f"{intake.duplicates} duplicate lines, {intake.skipped_done} answered by an earlier run")
+        if intake.duplicates or intake.skipped_done or intake.skipped_failed:
+            lines.append(
+                f"{intake.duplicates} duplicate lines; "
+                f"of an earlier run {intake.skipped_done} ok, {intake.skipped_failed} failed"
+            )
         if self.stop.reason is not None:
             again = (
                 "run the same command again to go on" if self.journal.resumable else "a run to stdout can't be resumed"
@@ -208,7 +211,7 @@ def _intake(settings: Settings, journal: Journal) -> Intake:
     text = settings.input_format == "text"
     if not settings.resume:
         return Intake(identities=Identities(nonce=secrets.token_hex(8)), text=text)
-    return Intake(done=journal.earlier.answered | journal.earlier.failed, text=text)
+    return Intake(done=journal.earlier.answered, failed=journal.earlier.failed, text=text)
 
 
 def _open_decisions(path: str | None, stack: ExitStack) -> IO[str] | None:

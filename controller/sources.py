@@ -80,16 +80,19 @@ class Lines:
 class Intake:
     """Turns lines into what is to be done with them, and counts.
 
-    done: keys (16 bytes each) that need no answer any more. first: stop after so many lines that are not blank.
+    done: keys (16 bytes each) that were answered; failed: keys that ended in error; neither is tried again.
+    first: stop after so many lines that are not blank.
     """
 
     identities: Identities = field(factory=Identities)
     done: Container[bytes] = frozenset()
+    failed: Container[bytes] = frozenset()
     text: bool = False
     first: int | None = None
     read: int = field(default=0, init=False)  # lines that are not blank: the sum of prompts and all the following
     prompts: int = field(default=0, init=False)  # handed on
     skipped_done: int = field(default=0, init=False)
+    skipped_failed: int = field(default=0, init=False)
     duplicates: int = field(default=0, init=False)
     conflicts: int = field(default=0, init=False)
     bad: int = field(default=0, init=False)
@@ -114,8 +117,10 @@ class Intake:
             self.duplicates += 1
             return None
         prompt = identified if isinstance(identified, Prompt) else identified.result.prompt
-        if bytes.fromhex(prompt.key) in self.done:
-            self.skipped_done += 1
+        key = bytes.fromhex(prompt.key)
+        if key in self.done or key in self.failed:
+            self.skipped_done += key in self.done
+            self.skipped_failed += key not in self.done
             return None
         return self._counted(identified)
 

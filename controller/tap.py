@@ -1,11 +1,12 @@
-"""The body of an answer with a tap: it can be shut at the terminator, and its end is drained or closed without loss.
+"""The body of an answer, decoded, with a tap: shut at the terminator, its end is drained or closed without loss.
 
-Leaving a loop over httpx's `aiter_bytes` abandons its generators half-way, which trio reports
-(https://github.com/encode/httpx/issues/2960). Shutting the tap *ends* the iteration instead, so they run out.
+httpx's own `aiter_bytes` is not used: leaving its nested generators half-way, at a terminator or at damaged
+compression, abandons them, which trio reports (https://github.com/encode/httpx/issues/2960). This is no generator.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
 import httpx
@@ -14,36 +15,35 @@ import trio
 DRAIN_SECONDS = 0.25  # for what follows a terminator, so that the connection can be used again
 DRAIN_BYTES = 65_536
 CLOSE_SECONDS = 2.0  # for a stream that does not want to close
+ENCODINGS = "gzip, deflate"  # what is asked for and understood
+_EITHER_HEADER = zlib.MAX_WBITS | 32  # gzip's or zlib's
 
 
-class Tap(httpx.AsyncByteStream):
-    """Wraps a body; its own iterator. `aclose` is shielded, bounded, and may be called more than once."""
+class Tap:
+    """Iterates over the pieces of one response; raises zlib.error if they are not what content-encoding says."""
 
-    def __init__(self, body: httpx.AsyncByteStream) -> None:
-        self._body = body
-        self._pieces = aiter(body)
+    def __init__(self, response: httpx.Response) -> None:
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        self._body = response.stream
+        self._pieces = aiter(response.stream)
+        compressed = response.headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip", "deflate")
+        self._inflater = zlib.decompressobj(_EITHER_HEADER) if compressed else None
         self._shut = False
         self._closed = False
 
     def shut(self) -> None:
-        """Nothing more is wanted: the iteration ends at its next step, and closing drains."""
+        """Nothing more is wanted; closing will read the rest if it is short."""
         self._shut = True
-
-    @property
-    def is_shut(self) -> bool:
-        """Nothing more is wanted."""
-        return self._shut
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
-        if self._shut or self._closed:
-            raise StopAsyncIteration
-        return await anext(self._pieces)
+        piece = await anext(self._pieces)
+        return piece if self._inflater is None else self._inflater.decompress(piece)
 
     async def aclose(self) -> None:
-        """Give the connection back, or close it."""
+        """Give the connection back, or close it; shielded and bounded, whatever the stream does."""
         if self._closed:
             return
         self._closed = True

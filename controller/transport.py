@@ -22,7 +22,7 @@ import httpx
 import trio
 from attrs import frozen
 
-from controller.connection import BROKEN, Dialler, Line, as_httpx, had_closed
+from controller.connection import BROKEN, Content, Dialler, Line, as_httpx, had_closed
 from controller.proxies import proxy_for
 
 KEEPALIVE = 60.0  # seconds that a connection may lie idle; load balancers close at 60 or 75
@@ -221,7 +221,7 @@ def _core_request(request: httpx.Request) -> httpcore.Request:
         method=request.method,
         url=httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
         headers=request.headers.raw,
-        content=request.stream,
+        content=Content(request.content) if isinstance(request.stream, httpx.ByteStream) else request.stream,
         extensions=request.extensions,
     )
 

@@ -1,9 +1,10 @@
-"""httpx's exceptions as failures of an attempt, by one table, in words that name the peer and the cause."""
+"""Foreign exceptions as failures of an attempt, by one table, in words that name the peer and the cause."""
 
 from __future__ import annotations
 
 import socket
 import ssl
+import zlib
 from collections.abc import Iterator
 
 import httpx
@@ -21,7 +22,7 @@ class Meaning:
 
 
 # Not in here, so that they crash: PoolTimeout (no pool of ours waits), LocalProtocolError, UnsupportedProtocol (bugs).
-FAILURES: dict[type[httpx.HTTPError], Meaning] = {
+FAILURES: dict[type[Exception], Meaning] = {
     httpx.ConnectError: Meaning(Kind.CONNECT, Kind.CONNECT),
     httpx.ConnectTimeout: Meaning(Kind.CONNECT, Kind.CONNECT),
     httpx.ProxyError: Meaning(Kind.CONNECT, Kind.CONNECT),
@@ -31,18 +32,18 @@ FAILURES: dict[type[httpx.HTTPError], Meaning] = {
     httpx.RemoteProtocolError: Meaning(Kind.NETWORK, Kind.TRUNCATED),
     httpx.ReadTimeout: Meaning(Kind.TIMEOUT, Kind.TIMEOUT),
     httpx.WriteTimeout: Meaning(Kind.TIMEOUT, Kind.TIMEOUT),
-    httpx.DecodingError: Meaning(Kind.MALFORMED, Kind.MALFORMED),
+    zlib.error: Meaning(Kind.MALFORMED, Kind.MALFORMED),
 }
 CAUGHT = tuple(FAILURES)
 
 
-def kind_of(error: httpx.HTTPError, *, answered: bool) -> Kind:
+def kind_of(error: Exception, *, answered: bool) -> Kind:
     """The kind of failure. answered: the head of the answer had come."""
     meaning = next(FAILURES[kind] for kind in type(error).__mro__ if kind in FAILURES)
     return meaning.after if answered else meaning.before
 
 
-def words_for(error: httpx.HTTPError, url: httpx.URL) -> str:
+def words_for(error: Exception, url: httpx.URL) -> str:
     """One line: who, and what went wrong, from the deepest cause that says so."""
     host = f"[{url.host}]" if ":" in url.host else url.host
     peer = f"{host}:{url.port or (443 if url.scheme == 'https' else 80)}"

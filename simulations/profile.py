@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from importlib import resources
 from urllib.parse import parse_qsl
 
@@ -18,6 +17,7 @@ from attrs import field, fields, frozen
 from attrs.validators import instance_of, optional
 
 from policies.contract import JSON
+from policies.words import did_you_mean
 from simulations.ranges import LARGEST, LONGEST, OneOf, Within, as_steps
 from simulations.steps import Steps
 
@@ -174,7 +174,7 @@ def load_profile(spec: str) -> Profile:
     name, _, query = spec.partition("?")
     names = profile_names()
     if name not in names:
-        raise ValueError(f"unknown profile {name!r}{_did_you_mean(name, names)}; there are {', '.join(names)}")
+        raise ValueError(f"unknown profile {name!r}{did_you_mean(name, names)}; there are: {', '.join(names)}")
     file = resources.files("simulations").joinpath("profiles", f"{name}.toml")
     base: dict[str, JSON] = tomllib.loads(file.read_text(encoding="utf-8"))
     return make_profile(name, base, _parse_query(query))
@@ -193,7 +193,7 @@ def make_profile(name: str, *layers: Mapping[str, JSON]) -> Profile:
     known = [attribute.name for attribute in fields(Profile) if attribute.name != "name"]
     for key in values:
         if key not in known:
-            raise ValueError(f"unknown parameter {key!r}{_did_you_mean(key, known)}; there are {', '.join(known)}")
+            raise ValueError(f"unknown parameter {key!r}{did_you_mean(key, known)}; there are: {', '.join(known)}")
     return Profile(name=name, **values)  # type: ignore[arg-type]  # the validators check every value
 
 
@@ -220,8 +220,3 @@ def _parse_value(key: str, text: str) -> JSON:
     except (ValueError, RecursionError):
         return text
     return value
-
-
-def _did_you_mean(word: str, possible: Iterable[str]) -> str:
-    close = get_close_matches(word, list(possible), n=1)
-    return f" - did you mean {close[0]!r}?" if close else ""

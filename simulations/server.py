@@ -120,8 +120,7 @@ class _Connection:
                 body += event.data
                 if len(body) > LARGEST_BODY:
                     raise h11.RemoteProtocolError("request body too large", error_status_hint=413)
-            elif isinstance(event, h11.EndOfMessage):
-                assert head is not None
+            elif isinstance(event, h11.EndOfMessage) and head is not None:
                 return _understand(head, bytes(body))
             else:
                 return None
@@ -135,8 +134,8 @@ class _Connection:
     async def _attempt(self, request: _Request) -> bool:
         """Play the provider's script; false if the connection is over with it."""
         arrived_at = trio.current_time()
-        since = arrived_at - self.began_at
-        script = self.provider.arrive(since, request.method, request.path, request.headers, request.body)
+        now = arrived_at - self.began_at
+        script = self.provider.arrive(now, request.method, request.path, request.headers, request.body)
         whole = False
         try:
             async with trio.open_nursery() as nursery:
@@ -228,7 +227,7 @@ def _understand(head: h11.Request, body: bytes) -> _Request:
 
 
 def _reset_on_close(stream: trio.abc.Stream) -> None:
-    """Close with RST instead of FIN, where there is a socket: linger for no time at all (socket(7), SO_LINGER)."""
+    """Close with RST instead of FIN, where there is a socket (socket(7), SO_LINGER for no time at all)."""
     if isinstance(stream, trio.SocketStream):
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 

@@ -18,24 +18,25 @@ from simulations.script import Ending, Piece, Script
 
 
 class SimulatedTransport(httpx.AsyncBaseTransport):
-    """Sends to `provider`; its time zero lies at began_at on trio's clock (a MockClock starts at 0 itself)."""
+    """Sends to `provider`, whose time begins with the first request."""
 
-    def __init__(self, provider: Provider, *, began_at: float = 0.0) -> None:
+    def __init__(self, provider: Provider) -> None:
         self.provider = provider
-        self._began_at = began_at
+        self._began_at: float | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """The head of the answer, at its time; raises httpx.ReadError if the script has none."""
         body = await request.aread()
         arrived_at = trio.current_time()
+        began_at = self._began_at = arrived_at if self._began_at is None else self._began_at
         script = self.provider.arrive(
-            arrived_at - self._began_at,
+            arrived_at - began_at,
             request.method,
             request.url.raw_path.decode("ascii"),
             {name.lower(): value for name, value in request.headers.items()},
             body,
         )
-        stream = ScriptStream(self.provider, script, arrived_at, self._began_at, _read_timeout(request))
+        stream = ScriptStream(self.provider, script, arrived_at, began_at, _read_timeout(request))
         try:
             await stream.wait_until(script.ends_at if script.head_at is None else script.head_at)
             if script.head_at is None:

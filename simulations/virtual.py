@@ -7,13 +7,12 @@ arithmetic. Everything that would need a thread is handed in: the lines come fro
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import trio
 import trio.testing
 from attrs import frozen
-from controller.upstream import Upstream
 
 from controller.daemon import Gates, Parts, limiter_maker, serve
 from controller.decisions import DecisionLog
@@ -24,11 +23,13 @@ from controller.records import Prompt, Result, dump_result
 from controller.settings import Settings
 from controller.sources import Intake, ReadChunk, Source, read_prompts
 from controller.telemetry import Exit, Stop, Tally
+from controller.upstream import Upstream
 from policies.contract import JSON
 from simulations.provider import Provider
 from simulations.transport import SimulatedTransport
 
 BASE_URL = "http://sim/v1"
+SIM_DEFAULTS: Mapping[str, JSON] = {"model": "sim"}
 
 Meddle = Callable[[Stop], Awaitable[None]]  # what happens to the run from outside: a signal, say
 
@@ -57,12 +58,13 @@ def run_virtual(
     settings: Settings,
     *,
     done: frozenset[bytes] = frozenset(),
+    defaults: Mapping[str, JSON] = SIM_DEFAULTS,
     meddle: Meddle = nothing,
 ) -> VirtualRun:
     """Run the daemon over `lines` against `provider` until it ends; deterministic in settings.seed and its inputs."""
     make_deterministic(settings.seed)
     clock = trio.testing.MockClock(autojump_threshold=0)
-    return trio.run(_Virtual(tuple(lines), provider, settings, done, meddle).main, clock=clock)
+    return trio.run(_Virtual(tuple(lines), provider, settings, done, dict(defaults), meddle).main, clock=clock)
 
 
 def make_deterministic(seed: int) -> None:
@@ -82,6 +84,7 @@ class _Virtual:
     provider: Provider
     settings: Settings
     done: frozenset[bytes]
+    defaults: dict[str, JSON]
     meddle: Meddle
 
     async def main(self) -> VirtualRun:
@@ -115,7 +118,7 @@ class _Virtual:
                 write=write,
                 upstream=upstream,
                 gates=Gates(limiter_maker(self.settings), DecisionLog(decisions.append, started_at)),
-                defaults={"model": "sim"},
+                defaults=self.defaults,
                 tally=tally,
                 stop=stop,
             )

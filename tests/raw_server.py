@@ -27,9 +27,8 @@ class Peer:
             if not await self._more():
                 return None
         head, _, rest = bytes(self.buffer).partition(b"\r\n\r\n")
-        length = next(
-            (int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0
-        )
+        lengths = [line[15:] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        length = int(lengths[0]) if lengths else 0
         while len(rest) < length:
             if not await self._more():
                 return None

@@ -50,10 +50,10 @@ def test_layers_come_from_a_scenario_as_well() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("stedy", "unknown profile 'stedy' - did you mean 'steady'?; there are flaky, gemini-free"),
+        ("stedy", "unknown profile 'stedy' (did you mean \"steady\"?); there are: flaky, gemini-free"),
         ("", "unknown profile ''"),
         ("../steady", "unknown profile"),
-        ("steady?latencey=1", "unknown parameter 'latencey' - did you mean 'latency'?; there are quota, rate"),
+        ("steady?latencey=1", "unknown parameter 'latencey' (did you mean \"latency\"?); there are: quota, rate"),
         ("steady?name=x", "unknown parameter 'name'"),
         ("steady?latency=-1", "latency must be a number from 0 to 86400 (seconds), not -1"),
         ("steady?latency=soon", "latency must be a number"),

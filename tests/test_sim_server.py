@@ -136,9 +136,14 @@ async def test_an_injected_error_is_a_plain_500(served: Served) -> None:
 
 @pytest.mark.parametrize("served", [SLOW, f"{SLOW}&stall_share=1&stall_seconds=30"], indirect=True)
 async def test_a_client_that_goes_away_is_noticed_while_nothing_is_sent(served: Served) -> None:
-    for i in range(4):
-        with trio.move_on_after(0.02):
-            await served.client.post("/chat/completions", json=chat(f"{i}", stream=True))
+    async def stream(prompt: str) -> None:
+        await served.client.post("/chat/completions", json=chat(prompt, stream=True))
+
+    async with trio.open_nursery() as nursery:
+        for i in range(4):
+            nursery.start_soon(stream, f"{i}")
+        await served.statistic("in_flight", 4)
+        nursery.cancel_scope.cancel()
     await served.statistic("aborted", 4)
     assert served.provider.statistics()["in_flight"] == 0
 

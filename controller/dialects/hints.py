@@ -35,7 +35,9 @@ _PART = re.compile(rf"({_NUMBER})\s*({_UNIT})(?![a-zµμ])", re.IGNORECASE)
 _PARTS = rf"(?:(?:{_NUMBER})\s*(?:{_UNIT})(?![a-zµμ])(?:\s*(?:,|and)\s*|\s+)?)+"
 _CLOCK = r"[0-9]{1,4}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?"
 _DURATION = re.compile(rf"{_PARTS}|{_CLOCK}", re.IGNORECASE)
-_PROMISE = re.compile(rf"(?:again|retry|retrying|wait|resets?)\b[^0-9]{{0,40}}?\b({_CLOCK}|{_PARTS})", re.IGNORECASE)
+_PROMISE = re.compile(
+    rf"(?:again|retry|retrying|wait|resets?)\b[^0-9]{{0,40}}?(?<!-)\b({_CLOCK}|{_PARTS})", re.IGNORECASE
+)
 _ANYWHERE = re.compile(rf"\b(?:in|after)\s+({_CLOCK}|{_PARTS})", re.IGNORECASE)
 _PLAIN = re.compile(_NUMBER)
 _BETWEEN_DUPLICATES = re.compile(r",(?!\s*[0-9]{1,2}[ -][A-Za-z]{3})")  # not the comma of "Wed, 21 Oct 2015"

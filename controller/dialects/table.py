@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from urllib.parse import urlsplit
 
 from controller.dialects.contract import Dialect
 from controller.dialects.openai_chat import OpenAIChat
+from policies.words import did_you_mean
 
 DAY = 86_400.0  # seconds
 MINUTE = 60.0
@@ -39,6 +39,5 @@ def dialect_for(name: str | None, base_url: str) -> Dialect:
         name = next((found for known, found in HOSTS.items() if host == known or host.endswith("." + known)), "openai")
     if name in DIALECTS:
         return DIALECTS[name]
-    near = difflib.get_close_matches(name.lower(), DIALECTS, n=1)
-    advice = f"did you mean {near[0]!r}?" if near else f"known ones: {', '.join(sorted(DIALECTS))}"
-    raise ValueError(f"unknown dialect {name!r}: {advice}")
+    near = did_you_mean(name.lower(), DIALECTS)
+    raise ValueError(f"unknown dialect {name!r}{near}; there are: {', '.join(DIALECTS)}")

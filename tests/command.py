@@ -1,0 +1,86 @@
+"""Helpers of the tests that start the real command: an upstream over HTTP, and runs against it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from policies.contract import JSON
+
+TIDEGATE = [sys.executable, "-m", "controller.cli"]
+QUICK = "steady?rate=500&burst=500&latency=0.02&words=3"
+PATIENCE = 60.0  # s; only a hang is slower
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours without what a developer may have set."""
+    return {name: value for name, value in os.environ.items() if "TIDEGATE" not in name} | more
+
+
+@contextmanager
+def upstream(profile: str = QUICK) -> Iterator[str]:
+    """`tidegate upstream PROFILE` on a free port; gives its base URL."""
+    process = subprocess.Popen(
+        [*TIDEGATE, "upstream", profile, "--port", "0"], stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    try:
+        assert process.stderr is not None
+        yield process.stderr.readline().split()[-1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+
+
+def statistics(base_url: str) -> dict[str, JSON]:
+    """What the upstream saw."""
+    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/_sim/statistics") as answer:  # noqa: S310  ours
+        seen: dict[str, JSON] = json.load(answer)
+    return seen
+
+
+def start(*arguments: str | Path, **more: object) -> subprocess.Popen[str]:
+    """`tidegate run ...` with its output caught."""
+    given: dict[str, object] = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "env": environment(),
+    }
+    return subprocess.Popen([*TIDEGATE, "run", *map(str, arguments)], **(given | more))  # type: ignore[call-overload,no-any-return]
+
+
+def run(*arguments: str | Path, text: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    """`tidegate run ...` to its end. text: stdin."""
+    return subprocess.run(
+        [*TIDEGATE, "run", *map(str, arguments)],
+        input=text,
+        stdin=subprocess.DEVNULL if text is None else None,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=environment(**more),
+        check=False,
+    )
+
+
+def write_prompts(path: Path, count: int) -> Path:
+    """`count` prompts with ids 0, 1, ...."""
+    path.write_text("".join(json.dumps({"id": n, "prompt": f"prompt {n}"}) + "\n" for n in range(count)))
+    return path
+
+
+def results(path: Path) -> list[dict[str, JSON]]:
+    """The result lines of a file; fails on one that is no JSON."""
+    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+
+
+def ids(lines: Sequence[dict[str, JSON]]) -> list[JSON]:
+    """Their ids, sorted."""
+    return sorted((line["id"] for line in lines), key=str)

@@ -1,0 +1,361 @@
+"""The command as a user meets it: real processes, real files, real sockets, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import PATIENCE, TIDEGATE, ids, results, run, start, statistics, upstream, write_prompts
+
+from controller.cli import main
+
+SECRET = "sk-test-7c1d9"
+FAST = ("--policy-option", "start_rate=30")  # slow start is not what these tests are about
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[str]:
+    with upstream() as url:
+        yield url
+
+
+def wait_for_lines(path: Path, count: int) -> None:
+    """Until `path` holds so many results; the run that writes them is another process."""
+    deadline = time.monotonic() + PATIENCE
+    while not path.exists() or path.read_bytes().count(b"\n") < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# -- the main job
+
+
+def test_a_file_is_answered_and_the_server_saw_no_more_than_was_recorded(tmp_path: Path) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 100), tmp_path / "r.jsonl"
+    with upstream("steady?rate=40&burst=5&latency=0.05&words=3") as url:
+        done = run(prompts, "--base-url", url, "--model", "m", "-o", out, *FAST)
+        seen = statistics(url)
+    assert done.returncode == 0, done.stderr
+    assert ids(results(out)) == sorted(range(100), key=str)
+    assert all(line["status"] == "ok" and line["text"] for line in results(out))
+    assert seen["attempts"] == sum(int(str(line["attempts"])) for line in results(out))
+    assert seen["completed"] == 100
+    assert "100 ok, 0 failed, 0 pending" in done.stderr
+    assert done.stdout == ""
+
+
+def test_stdin_to_stdout_carries_results_and_nothing_else(quick: str) -> None:
+    done = run("--base-url", quick, "--model", "m", text='"one"\n{"prompt": "two", "id": 2}\n')
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert sorted(str(line["id"]) for line in lines) == ["2", "None"]
+    assert all(line["source"] == "-" for line in lines)
+
+
+def test_results_of_a_slow_pipe_appear_while_it_is_still_open(quick: str, tmp_path: Path) -> None:
+    fifo, out = tmp_path / "fifo", tmp_path / "r.jsonl"
+    os.mkfifo(fifo)
+    process = start(fifo, "--base-url", quick, "--model", "m", "-o", out)
+    with fifo.open("w") as feed:
+        for number in range(3):
+            feed.write(json.dumps({"id": number, "prompt": "x"}) + "\n")
+            feed.flush()
+            wait_for_lines(out, number + 1)
+    assert process.wait(PATIENCE) == 0
+    process.communicate()
+    assert ids(results(out)) == [0, 1, 2]
+
+
+def test_the_simulated_upstream_needs_no_server_no_key_and_no_model(tmp_path: Path) -> None:
+    out = tmp_path / "r.jsonl"
+    done = run("-", "--base-url", "sim:steady", "-o", out, text='"x"\n')
+    assert (done.returncode, len(results(out))) == (0, 1)
+
+
+def test_a_line_of_five_megabytes_just_works(tmp_path: Path, quick: str) -> None:
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
+    prompts.write_text(json.dumps("long " * 1_000_000) + '\n"short"\n')
+    done = run(prompts, "--base-url", quick, "--model", "m", "-o", out)
+    assert (done.returncode, len(results(out))) == (0, 2)
+
+
+# -- being killed, stopped and resumed
+
+
+def test_after_a_kill_the_same_command_loses_no_id_and_repeats_none(tmp_path: Path) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 120), tmp_path / "r.jsonl"
+    with upstream("steady?rate=60&burst=60&latency=0.05&words=3") as url:
+        arguments = (prompts, "--base-url", url, "--model", "m", "-o", out, *FAST)
+        for wanted in (5, 40):
+            process = start(*arguments)
+            wait_for_lines(out, wanted)
+            process.kill()
+            process.communicate()
+        with out.open("ab") as file:
+            file.write(b'{"id": 99, "key": "to')  # what a crash in the middle of a write leaves
+        done = run(*arguments)
+        seen = statistics(url)
+    assert done.returncode == 0
+    assert "torn last line" in done.stderr
+    assert ids(results(out)) == sorted(range(120), key=str)
+    assert int(str(seen["completed"])) <= 120 + 2 * 64, "at most what was in flight is paid again"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_drains_and_the_next_run_completes(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 60), tmp_path / "r.jsonl"
+    with upstream("steady?rate=30&burst=5&latency=0.3&words=3") as url:
+        arguments = (prompts, "--base-url", url, "--model", "m", "-o", out, *FAST)
+        process = start(*arguments)
+        wait_for_lines(out, 3)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=PATIENCE)
+        seen = statistics(url)
+        assert process.returncode == code
+        assert seen["aborted"] == 0, "what was under way was finished"
+        assert seen["completed"] == len(results(out))
+        assert "run the same command again" in errors
+        assert "Traceback" not in errors
+        assert run(*arguments).returncode == 0
+    assert ids(results(out)) == sorted(range(60), key=str)
+
+
+def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 20), tmp_path / "r.jsonl"
+    with upstream("steady?latency=300") as url:
+        process = start(prompts, "--base-url", url, "--model", "m", "-o", out)
+        while statistics(url)["in_flight"] == 0:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 143
+    assert time.monotonic() - began < 5
+    assert "Traceback" not in errors
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path, quick: str) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 5), tmp_path / "r.jsonl"
+    arguments = (prompts, "--base-url", quick, "--model", "m", "-o", out)
+    run(*arguments)
+    before = out.read_bytes()
+    done = run(*arguments)
+    assert (done.returncode, out.read_bytes()) == (0, before)
+    assert "of an earlier run 5 ok, 0 failed" in done.stderr
+    assert "0 attempts" in done.stderr
+
+
+def test_no_resume_answers_the_same_text_again(tmp_path: Path, quick: str) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 3), tmp_path / "r.jsonl"
+    for _ in range(2):
+        run(prompts, "--base-url", quick, "--model", "m", "-o", out, "--no-resume")
+    assert ids(results(out)) == [0, 0, 1, 1, 2, 2]
+    assert len({line["key"] for line in results(out)}) == 6
+
+
+def test_two_runs_cannot_write_the_same_results(tmp_path: Path) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 5), tmp_path / "r.jsonl"
+    with upstream("steady?latency=300") as url:
+        process = start(prompts, "--base-url", url, "--model", "m", "-o", out)
+        while statistics(url)["in_flight"] == 0:
+            time.sleep(0.02)
+        second = run(prompts, "--base-url", url, "--model", "m", "-o", out)
+        process.kill()
+        process.communicate()
+    assert second.returncode == 2
+    assert "is in use by another run" in second.stderr
+
+
+# -- bad input
+
+
+def one_line_error(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
+    """A message of one line that holds `words`, no traceback, nothing on stdout."""
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("tidegate: error:")]
+    for word in words:
+        assert word in line
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["none.jsonl", "--base-url", "sim:steady"], ["none.jsonl", "No such file"]),
+        (["folder", "--base-url", "sim:steady"], ["folder", "directory"]),
+        (["p.jsonl"], ["--base-url"]),
+        (["p.jsonl", "--base-url", "api.example.com/v1"], ["no scheme", "https://api.example.com/v1"]),
+        (["p.jsonl", "--base-url", "ftp://x/v1"], ["scheme"]),
+        (["p.jsonl", "--base-url", "http:///v1"], ["host"]),
+        (["p.jsonl", "--base-url", "http://x:99999/v1"], ["port"]),
+        (["p.jsonl", "--base-url", "https://api.example.com/v1"], ["key", "api.example.com", "--api-key-env"]),
+        (["p.jsonl", "--base-url", "https://u:p4ss@x/v1"], ["--base-url", "--api-key-env"]),
+        (["p.jsonl", "--base-url", "https://x/v1", "--api-key-env", "NO_SUCH"], ["NO_SUCH"]),
+        (["p.jsonl", "--base-url", "https://x/v1", "--api-key-file", "none.key"], ["none.key"]),
+        (["p.jsonl", "--base-url", "sim:steedy"], ["steedy", 'did you mean "steady"']),
+        (["p.jsonl", "--base-url", "sim:steady?rat=3"], ["rat", 'did you mean "rate"']),
+        (["p.jsonl", "--base-url", "sim:steady", "--policy", "aimed"], ['did you mean "aimd"']),
+        (["p.jsonl", "--base-url", "sim:steady", "--policy-option", "start_rat=2"], ['did you mean "start_rate"']),
+        (["p.jsonl", "--base-url", "sim:steady", "--dialect", "opnai"], ["opnai"]),
+        (["p.jsonl", "--base-url", "sim:steady", "--param", "temperature"], ["temperature", "KEY=VALUE"]),
+        (["p.jsonl", "--base-url", "sim:steady", "--param", "stop=END"], ["stop", "not JSON"]),
+        (["p.jsonl", "--base-url", "sim:steady", "--max-in-flight", "0"], ["--max-in-flight", "at least 1"]),
+        (["p.jsonl", "--base-url", "sim:steady", "--total-timeout", "nan"], ["--total-timeout"]),
+        (["p.jsonl", "--base-url", "sim:steady", "--config", "bad.toml"], ["bad.toml", 'did you mean "max_in_flight"']),
+        (["p.jsonl", "--base-url", "sim:steady", "--config", "none.toml"], ["none.toml"]),
+        (["p.jsonl", "--base-url", "sim:steady", "-o", "p.jsonl"], ["p.jsonl", "-o"]),
+        (["p.jsonl", "--base-url", "sim:steady", "-o", "link.jsonl"], ["p.jsonl"]),
+        (["p.jsonl", "--base-url", "sim:steady", "-o", "no/such/r.jsonl"], ["no/such"]),
+        (["p.jsonl", "--base-url", "sim:steady", "-o", "folder"], ["folder", "directory"]),
+        (["p.jsonl", "--base-url", "sim:steady", "-o", "notes.txt"], ["notes.txt"]),
+        (["p.jsonl", "--base-url", "sim:steady", "--decisions", "no/d"], ["no/d"]),
+        (["p.jsonl", "--base-url", "https://x", "--ca-file", "none.pem", "--api-key-env", "HOME"], ["none.pem"]),
+        (["p.jsonl", "--base-url", "sim:steady", "--no-such-flag"], ["--no-such-flag"]),
+    ],
+)
+def test_what_cannot_work_is_said_in_one_line_before_anything_is_sent(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_prompts(tmp_path / "p.jsonl", 2)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "bad.toml").write_text("max-in-fligt = 3\n")
+    (tmp_path / "notes.txt").write_text("my notes, no results\n")
+    os.link(tmp_path / "p.jsonl", tmp_path / "link.jsonl")
+    monkeypatch.setattr(sys, "argv", ["tidegate", "run", *arguments])  # in this process: nothing is started
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, errors = capfd.readouterr()
+    one_line_error(subprocess.CompletedProcess(arguments, int(str(ended.value.code)), out, errors), *words)
+    assert "p4ss" not in errors
+    assert (tmp_path / "p.jsonl").read_text().count("\n") == 2
+    assert (tmp_path / "notes.txt").read_text() == "my notes, no results\n"
+
+
+def test_a_broken_line_becomes_an_error_result_with_its_place_and_the_run_goes_on(tmp_path: Path, quick: str) -> None:
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
+    prompts.write_bytes(b'"fine"\n{"prompt": \n\xff\xfe\n"fine too"\n')
+    done = run(prompts, "--base-url", quick, "--model", "m", "-o", out)
+    assert done.returncode == 1
+    by_line = {line["line"]: line for line in results(out)}
+    assert [by_line[number]["status"] for number in (1, 2, 3, 4)] == ["ok", "error", "error", "ok"]
+    assert by_line[2]["source"] == str(prompts)
+    assert isinstance(by_line[2]["error"], dict)
+    assert by_line[2]["error"]["kind"] == "input"
+    assert run(prompts, "--base-url", quick, "--model", "m", "-o", out).returncode == 1, "it still has failed"
+    assert len(results(out)) == 4
+
+
+def test_utf_16_is_named_with_the_way_to_convert_it(tmp_path: Path, quick: str) -> None:
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
+    prompts.write_bytes('"hello"\n'.encode("utf-16"))
+    done = run(prompts, "--base-url", quick, "--model", "m", "-o", out)
+    assert done.returncode == 1
+    assert "iconv" in out.read_text()
+
+
+def test_no_prompts_and_no_pipe_is_a_usage_error(quick: str) -> None:
+    master, terminal = os.openpty()
+    process = start("--base-url", quick, stdin=terminal)
+    _, errors = process.communicate(timeout=PATIENCE)
+    os.close(master)
+    os.close(terminal)
+    assert process.returncode == 2
+    assert "no prompts" in errors
+
+
+def test_a_line_without_a_model_is_a_usage_error(tmp_path: Path, quick: str) -> None:
+    done = run(write_prompts(tmp_path / "p.jsonl", 2), "--base-url", quick, "-o", tmp_path / "r.jsonl")
+    assert done.returncode == 2
+    assert "p.jsonl:1 names no model; give --model" in done.stderr
+
+
+# -- trouble with the output and the key
+
+
+def test_a_full_disk_ends_the_run_resumably(tmp_path: Path, quick: str) -> None:
+    done = run(write_prompts(tmp_path / "p.jsonl", 5), "--base-url", quick, "--model", "m", "-o", "/dev/full")
+    assert done.returncode == 5
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves_ends_the_run_without_a_traceback(tmp_path: Path) -> None:
+    prompts = write_prompts(tmp_path / "p.jsonl", 200)
+    with upstream("steady?rate=50&burst=50&latency=0.02") as url:
+        process = start(prompts, "--base-url", url, "--model", "m")
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        errors = process.stderr.read()
+        assert process.wait(PATIENCE) == 5
+        assert int(str(statistics(url)["attempts"])) < 200
+    assert "Traceback" not in errors
+    process.stderr.close()
+
+
+def test_a_wrong_key_stops_the_run_resumably_and_is_never_shown(tmp_path: Path) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 5), tmp_path / "r.jsonl"
+    key = tmp_path / "key"
+    key.write_text(SECRET + "\n")
+    with upstream("steady?api_key=another") as url:
+        done = run(prompts, "--base-url", url, "--model", "m", "-o", out, "--api-key-file", key)
+        again = run(prompts, "--base-url", url, "--model", "m", "-o", out, "--api-key-env", "K", K="another")
+    assert done.returncode == 3
+    assert "401" in done.stderr
+    assert SECRET not in done.stderr + out.read_text()
+    assert (again.returncode, ids(results(out))) == (0, list(range(5)))
+
+
+def test_a_key_given_where_a_name_belongs_is_not_repeated(tmp_path: Path) -> None:
+    prompts = write_prompts(tmp_path / "p.jsonl", 1)
+    done = run(prompts, "--base-url", "https://x/v1", "--api-key-env", SECRET)
+    one_line_error(done, "--api-key-env", "not the key itself")
+    assert SECRET not in done.stderr
+
+
+def test_settings_come_from_defaults_then_toml_then_environment_then_flags(tmp_path: Path, quick: str) -> None:
+    prompts = write_prompts(tmp_path / "p.jsonl", 1)
+    config = tmp_path / "t.toml"
+    config.write_text(f'base-url = "{quick}"\nmodel = "from-toml"\n')
+    shown = [
+        json.loads(run(prompts, "--config", config, *flags, **names).stdout)["model"]
+        for flags, names in [
+            ((), {}),
+            ((), {"TIDEGATE_MODEL": "from-env"}),
+            (("--model", "flag"), {"TIDEGATE_MODEL": "e"}),
+        ]
+    ]
+    assert shown == ["from-toml", "from-env", "flag"]
+
+
+def test_decisions_are_written_as_a_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "d.jsonl"
+    done = run(write_prompts(tmp_path / "p.jsonl", 40), "--base-url", "sim:steady?rate=100", "--decisions", trace)
+    assert done.returncode == 0
+    rates = [json.loads(line)["new"] for line in trace.read_text().splitlines()]
+    assert rates == sorted(rates)
+    assert rates[-1] > 5
+
+
+def test_policies_are_listed_with_their_options() -> None:
+    listed = subprocess.run(
+        [*TIDEGATE, "policies"], capture_output=True, text=True, timeout=PATIENCE, check=True
+    ).stdout
+    assert "aimd: Additive increase, multiplicative decrease" in listed
+    assert "decrease_factor=0.7" in listed

@@ -1,0 +1,225 @@
+"""The whole daemon in virtual time: one prompt, one result, whatever happens; the sawtooth; one seed, one log."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+from collections import Counter
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.identity import Identities
+from controller.settings import Settings
+from controller.telemetry import Exit, Stop
+from policies.contract import JSON
+from simulations.profile import load_profile
+from simulations.provider import Provider
+from simulations.virtual import Meddle, VirtualRun, nothing, run_virtual
+
+
+def prompts(count: int) -> list[bytes]:
+    return [json.dumps({"id": n, "prompt": f"prompt {n}"}).encode() for n in range(count)]
+
+
+def run(
+    lines: list[bytes],
+    profile: str = "steady?words=3",
+    *,
+    seed: int = 0,
+    done: frozenset[bytes] = frozenset(),
+    meddle: Meddle = nothing,
+    **changed: object,
+) -> VirtualRun:
+    chosen = Settings(seed=seed, **changed)  # type: ignore[arg-type]  # mypy can't follow the keywords
+    return run_virtual(lines, Provider(load_profile(profile), seed=seed), chosen, done=done, meddle=meddle)
+
+
+def keys(results: tuple[dict[str, JSON], ...]) -> list[bytes]:
+    return [bytes.fromhex(str(result["key"])) for result in results]
+
+
+# -- the law
+
+
+FAULTY = "flaky?words=3&rate={rate}&error_share={error}&reset_share={reset}&truncate_share={cut}&stall_share={stall}"
+SEED = os.environ.get("TIDEGATE_SEED")  # replay one: TIDEGATE_SEED=123 pytest tests/test_daemon.py -k one_result
+
+
+def faulty_run(seed: int) -> None:
+    """Random lines, faults and interruptions from one seed, run again until done: one line, one result."""
+    rng = random.Random(seed)
+    lines = prompts(rng.randint(1, 30))
+    lines += [rng.choice([b'"twice"', b"{broken", b'{"id": 1, "prompt": "other content"}', lines[0]]) for _ in range(5)]
+    rng.shuffle(lines)
+    profile = FAULTY.format(
+        rate=rng.choice([0.5, 5, 50]),
+        error=rng.choice([0, 0.1, 0.4]),
+        reset=rng.choice([0, 0.1, 0.3]),
+        cut=rng.choice([0, 0.2]),
+        stall=rng.choice([0, 0.05]),
+    )
+    interruptions = [rng.choice([0.0, 0.3, 2.0, 10.0, 60.0]) for _ in range(rng.randint(0, 3))]
+    written: list[bytes] = []
+    for moment in [*interruptions, float("inf")]:
+
+        async def interrupt(stop: Stop, moment: float = moment) -> None:
+            await trio.sleep(moment)
+            stop.ask(Exit.TERMINATED, "SIGTERM")
+            await trio.sleep(rng.choice([0.0, 1.0, 100.0]))
+            stop.at_once.set()
+
+        out = run(lines, profile, seed=seed, done=frozenset(written), meddle=interrupt, max_in_flight=rng.randint(1, 8))
+        assert out.tally.in_hand == out.tally.in_flight == 0, "no permit is left at the end"
+        assert out.upstream["attempts"] == out.tally.attempts, "every request is an attempt of ours"
+        written += keys(out.results)
+        if out.exit not in (Exit.OK, Exit.SOME_FAILED):
+            assert out.exit is Exit.TERMINATED
+    assert [key for key, times in Counter(written).items() if times > 1] == [], "no second result"
+    assert set(written) == expected_keys(lines), "no prompt without its result"
+
+
+def expected_keys(lines: list[bytes]) -> set[bytes]:
+    """Every key that the input asks for, by reading it once with no daemon."""
+    return set(keys(run(lines, "steady?rate=1000&words=1").results))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32) if SEED is None else st.just(int(SEED)))
+def test_every_line_has_exactly_one_result(seed: int) -> None:
+    faulty_run(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(200))
+def test_every_line_has_exactly_one_result_for_many_seeds(seed: int) -> None:
+    faulty_run(seed)
+
+
+# -- control
+
+
+@pytest.fixture(scope="module")
+def long_run() -> VirtualRun:
+    return run(prompts(4000), "steady?words=1", seed=7)
+
+
+def test_the_refill_rate_is_a_sawtooth_around_the_hidden_limit(long_run: VirtualRun) -> None:
+    """A limit of 20/s: after slow start it climbs past 20 by little, is cut to 0.7, and climbs again in a minute."""
+    changes = [json.loads(line) for line in long_run.decisions]
+    cuts = [change for change in changes if change["reason"] == "cut"]
+    late = [cut for cut in cuts if cut["at"] > 30]
+    assert len(late) >= 3
+    for cut in late:
+        assert 20 < cut["old"] < 23
+        assert cut["new"] == pytest.approx(0.7 * cut["old"])
+    climbs = [change for change in changes if change["reason"] == "increase"]
+    assert all(change["new"] > change["old"] for change in climbs)
+    assert len(climbs) > 1000
+    for one, next_one in itertools.pairwise(late):
+        assert next_one["at"] - one["at"] == pytest.approx(60, abs=8)
+    assert long_run.exit is Exit.OK
+    assert 4000 / long_run.elapsed > 0.85 * 20
+    assert long_run.tally.throttled <= 0.005 * 4000
+
+
+def test_one_seed_gives_one_log_to_the_byte(long_run: VirtualRun) -> None:
+    again = run(prompts(4000), "steady?words=1", seed=7)
+    assert again.decisions == long_run.decisions
+    assert again.results == long_run.results
+    other = run(prompts(100), "steady?words=1&latency_spread=0.5", seed=8)
+    assert other.decisions != run(prompts(100), "steady?words=1&latency_spread=0.5", seed=9).decisions
+
+
+def test_nothing_is_sent_while_the_server_asks_to_wait() -> None:
+    out = run(prompts(400), "steady?words=1&rate=5&burst=1&retry_after=7", seed=3)
+    assert out.tally.throttled > 0
+    assert out.upstream["refused_during_hold"] == 0
+
+
+def test_a_limit_of_five_a_minute_without_any_hint_is_survived() -> None:
+    out = run(prompts(40), "gemini-free", seed=5)
+    assert (out.exit, out.tally.ok) == (Exit.OK, 40)
+    assert out.elapsed < 15 * 60, "8 windows would be the ideal"
+
+
+def test_a_ceiling_is_kept_although_the_upstream_would_allow_more() -> None:
+    out = run(prompts(50), "steady?words=1&rate=1000", requests_per_minute=60.0)
+    assert out.elapsed == pytest.approx(49.5, abs=0.6)
+    assert out.tally.throttled == 0
+
+
+# -- ends
+
+
+def test_an_upstream_that_never_answers_parks_the_run_resumably() -> None:
+    out = run(prompts(20), "steady?error_share=1", give_up_after=600.0)
+    assert (out.exit, out.tally.ok, out.tally.failed) == (Exit.UPSTREAM, 0, 0)
+    assert out.elapsed == pytest.approx(600.0, abs=60)
+    assert out.tally.attempts < 60, "an outage is probed, not hammered"
+
+
+def test_a_router_that_turns_every_refusal_into_a_502_is_survived() -> None:
+    """Half of all answers are 502 for no reason of the prompt's: held, probed, and nothing fails."""
+    out = run(
+        prompts(60), "flaky?words=1&error_share=0.5&error_status=502&reset_share=0&cut_share=0&stall_share=0", seed=2
+    )
+    assert out.tally.ok + out.tally.failed == 60
+    assert out.tally.ok >= 55
+
+
+def test_a_stop_finishes_what_is_under_way_and_leaves_the_rest_pending() -> None:
+    async def stop_after_a_second(stop: Stop) -> None:
+        await trio.sleep(1.0)
+        stop.ask(Exit.TERMINATED, "SIGTERM")
+
+    out = run(prompts(100), meddle=stop_after_a_second)
+    assert out.exit is Exit.TERMINATED
+    assert 3 <= out.tally.ok == len(out.results) <= 8
+    assert out.tally.attempts == out.tally.ok
+    assert out.elapsed < 2.0
+
+
+def test_a_drain_ends_with_its_time_out() -> None:
+    async def stop_after_a_second(stop: Stop) -> None:
+        await trio.sleep(1.0)
+        stop.ask(Exit.TERMINATED, "SIGTERM")
+
+    out = run(prompts(100), "steady?latency=500", meddle=stop_after_a_second, drain_timeout=5.0)
+    assert (out.exit, out.results) == (Exit.TERMINATED, ())
+    assert out.elapsed == pytest.approx(6.0, abs=0.1)
+    assert out.upstream["aborted"] == out.tally.attempts
+
+
+def test_the_input_is_read_no_further_than_the_cap_on_attempts_in_flight() -> None:
+    async def look_after_a_minute(stop: Stop) -> None:
+        await trio.sleep(60.0)
+        stop.at_once.set()
+        stop.ask(Exit.TERMINATED, "SIGTERM")
+
+    out = run(prompts(1000), "steady?latency=500&rate=1000", meddle=look_after_a_minute, max_in_flight=8)
+    assert out.tally.attempts == 8
+    assert out.intake.read <= 8 + 1, "one more waits in the intake's hand"
+
+
+def test_a_line_without_a_model_ends_the_run_before_anything_is_sent() -> None:
+    provider = Provider(load_profile("steady"))
+    out = run_virtual([b'"x"'], provider, Settings(), defaults={})
+    assert (out.exit, out.tally.attempts) == (Exit.USAGE, 0)
+
+
+def test_models_have_limiters_of_their_own() -> None:
+    lines = [json.dumps({"prompt": f"{n}", "model": f"model-{n % 3}"}).encode() for n in range(30)]
+    out = run(lines)
+    assert {json.loads(line)["model"] for line in out.decisions} <= {"model-0", "model-1", "model-2"}
+    assert out.tally.ok == 30
+
+
+def test_keys_do_not_depend_on_the_run() -> None:
+    first, second = run(prompts(5), seed=1), run(prompts(5), seed=2)
+    assert sorted(keys(first.results)) == sorted(keys(second.results))
+    assert Identities().nonce == ""

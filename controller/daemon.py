@@ -33,7 +33,7 @@ from policies.contract import JSON
 
 AcceptPrompt = Callable[[Prompt], Awaitable[None]]
 AcceptResult = Callable[[Result], Awaitable[None]]
-Intake = Callable[[AcceptPrompt, AcceptResult], Awaitable[None]]
+ReadPrompts = Callable[[AcceptPrompt, AcceptResult], Awaitable[None]]
 Write = Callable[[list[Result]], Awaitable[None]]
 
 LAST_WRITE = 2.0  # s that a stuck output gets after the drain
@@ -94,7 +94,7 @@ class Parts:
     """What a run is made of. defaults: request parameters for lines that do not set them."""
 
     settings: Settings
-    intake: Intake
+    read: ReadPrompts
     write: Write
     upstream: Upstream
     gates: Gates
@@ -160,7 +160,10 @@ async def _take_in(parts: Parts, send: trio.MemorySendChannel[Prompt], outbox: O
 
     async with send, trio.open_nursery() as nursery:
         nursery.start_soon(_cancel_when_asked, parts.stop, nursery.cancel_scope)
-        await parts.intake(accept_prompt, accept_result)
+        try:
+            await parts.read(accept_prompt, accept_result)
+        except OSError as error:
+            parts.stop.ask(Exit.LOCAL_IO, f"the prompts can't be read any further: {error}")
         nursery.cancel_scope.cancel()
 
 

@@ -83,7 +83,7 @@ class Job:
             nursery.start_soon(show, self._progress_mode(), lambda: self._line(gates))
             parts = Parts(
                 settings=self.settings,
-                intake=self._read,
+                read=self._read,
                 write=self._write,
                 upstream=upstream,
                 gates=gates,

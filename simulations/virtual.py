@@ -7,7 +7,7 @@ arithmetic. Everything that would need a thread is handed in: the lines come fro
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 import trio
@@ -53,7 +53,7 @@ async def nothing(stop: Stop) -> None:
 
 
 def run_virtual(
-    lines: Sequence[bytes],
+    lines: Iterable[bytes],
     provider: Provider,
     settings: Settings,
     *,
@@ -64,7 +64,7 @@ def run_virtual(
     """Run the daemon over `lines` against `provider` until it ends; deterministic in settings.seed and its inputs."""
     make_deterministic(settings.seed)
     clock = trio.testing.MockClock(autojump_threshold=0)
-    return trio.run(_Virtual(tuple(lines), provider, settings, done, dict(defaults), meddle).main, clock=clock)
+    return trio.run(_Virtual(lines, provider, settings, done, dict(defaults), meddle).main, clock=clock)
 
 
 def make_deterministic(seed: int) -> None:
@@ -80,7 +80,7 @@ def make_deterministic(seed: int) -> None:
 
 @frozen
 class _Virtual:
-    lines: tuple[bytes, ...]
+    lines: Iterable[bytes]
     provider: Provider
     settings: Settings
     done: frozenset[bytes]
@@ -114,7 +114,7 @@ class _Virtual:
             nursery.start_soon(self.meddle, stop)
             parts = Parts(
                 settings=self.settings,
-                intake=read,
+                read=read,
                 write=write,
                 upstream=upstream,
                 gates=Gates(limiter_maker(self.settings), DecisionLog(decisions.append, started_at)),
@@ -143,7 +143,7 @@ def _appender(written: list[bytes]) -> Append:
     return append
 
 
-def _memory_source(lines: Sequence[bytes]) -> Source:
+def _memory_source(lines: Iterable[bytes]) -> Source:
     @asynccontextmanager
     async def opened() -> AsyncIterator[ReadChunk]:
         remaining = iter(lines)

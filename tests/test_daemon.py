@@ -7,6 +7,7 @@ import json
 import os
 import random
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 import trio
@@ -223,3 +224,13 @@ def test_keys_do_not_depend_on_the_run() -> None:
     first, second = run(prompts(5), seed=1), run(prompts(5), seed=2)
     assert sorted(keys(first.results)) == sorted(keys(second.results))
     assert Identities().nonce == ""
+
+
+def test_a_source_that_fails_midway_ends_the_run_resumably() -> None:
+    def lines() -> Iterator[bytes]:
+        yield from prompts(3)
+        raise OSError(5, "Input/output error")
+
+    out = run_virtual(lines(), Provider(load_profile("steady?words=1")), Settings())
+    assert out.exit is Exit.LOCAL_IO
+    assert 1 <= out.tally.ok == len(out.results)

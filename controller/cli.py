@@ -18,9 +18,6 @@ import click
 import httpx
 import trio
 
-import controller
-import policies
-import simulations
 from controller.job import prepare
 from controller.settings import Settings, build, flag_of
 from controller.sources import STDIN
@@ -35,7 +32,6 @@ from simulations.transport import SimulatedTransport
 def main() -> None:
     """The command `tidegate`: one line for what the user can mend, exit codes as documented in the README."""
     try:
-        check_not_shadowed()
         code = commands.main(standalone_mode=False)
     except click.exceptions.Exit as error:
         code = error.exit_code
@@ -50,18 +46,8 @@ def main() -> None:
 def say(text: str) -> None:
     """One line on stderr; a closed stderr is nobody's loss."""
     with suppress(OSError):
-        click.echo(f"tidegate: {text}", err=True)
-
-
-def check_not_shadowed() -> None:
-    """Our import names are generic: say so when a folder or another distribution stands in front of ours."""
-    homes = {Path(str(package.__file__)).resolve().parent.parent for package in (controller, policies, simulations)}
-    if len(homes) > 1:
-        found = ", ".join(str(home) for home in sorted(homes))
-        raise click.ClickException(
-            f"another package named controller, policies or simulations stands before ours ({found}); "
-            "install tidegate in an environment of its own, e.g. with `uv tool install tidegate` or pipx"
-        )
+        over = "\r\x1b[K" if sys.stderr is not None and sys.stderr.isatty() else ""  # over the live line
+        click.echo(f"{over}tidegate: {text}", err=True)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -179,7 +165,3 @@ def list_policies() -> int:
 def first_sentence(thing: object) -> str:
     """The first line of what a class, or the file it stands in, says of itself."""
     return (sys.modules[thing.__module__].__doc__ or "").strip().partition("\n")[0]
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from policies.contract import JSON
 
-TIDEGATE = [sys.executable, "-m", "controller.cli"]
+TIDEGATE = [sys.executable, "-m", "controller.start"]
 QUICK = "steady?rate=500&burst=500&latency=0.02&words=3"
 PATIENCE = 60.0  # s; only a hang is slower
 

@@ -43,6 +43,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ("controller.assemble", "simulations.transport", "simulations.server"),
     ("controller.job", "simulations.virtual"),
     ("controller.cli",),
+    ("controller.start",),
 )
 PURE = {  # no clock, no I/O, no trio: time and randomness are arguments
     *("policies." + name for name in ("contract", "words", "aimd", "fixed")),

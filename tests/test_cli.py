@@ -359,3 +359,14 @@ def test_policies_are_listed_with_their_options() -> None:
     ).stdout
     assert "aimd: Additive increase, multiplicative decrease" in listed
     assert "decrease_factor=0.7" in listed
+
+
+@pytest.mark.parametrize("name", ["policies", "simulations"])
+def test_a_folder_that_shadows_a_package_of_ours_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("")
+    monkeypatch.chdir(tmp_path)  # python -m puts the current folder before all others
+    done = run("--help")
+    one_line_error(done, str(tmp_path / name), "pipx")

@@ -24,6 +24,7 @@ from controller.limiter import Limiter
 from controller.permits import Decision
 from controller.progress import show, summary
 from controller.records import Prompt, Result, dump_result
+from controller.repair import Earlier
 from controller.settings import Settings
 from controller.sources import Intake, check_readable, read_prompts, source_of
 from controller.telemetry import Exit, Stop, Tally
@@ -31,6 +32,7 @@ from controller.transport import open_transport
 from controller.upstream import Upstream
 from policies.contract import JSON
 
+LOOK_EVERY = 0.5  # s between two looks at a file that grows
 SIMULATED_URL = "http://sim/v1"  # in the requests to a simulated upstream; no socket ever sees it
 
 Say = Callable[[str], None]  # one line for the user, on stderr
@@ -100,10 +102,13 @@ class Job:
     async def _read(
         self, accept_prompt: Callable[[Prompt], Awaitable[None]], accept_result: Callable[[Result], Awaitable[None]]
     ) -> None:
-        await read_prompts([source_of(name) for name in self.sources], self.intake, accept_prompt, accept_result)
+        follow = LOOK_EVERY if self.settings.follow else None
+        sources = [source_of(name, follow=follow) for name in self.sources]
+        await read_prompts(sources, self.intake, accept_prompt, accept_result)
 
     async def _write(self, results: list[Result]) -> None:
-        await self.journal.write([dump_result(result) for result in results])
+        keep = self.settings.keep_response
+        await self.journal.write([dump_result(result, with_body=keep) for result in results])
 
     def _log(self, started_at: float) -> Callable[[str, Decision], None]:
         return DecisionLog(self.decisions.write if self.decisions else len, started_at)
@@ -174,6 +179,8 @@ def prepare(
     """Check everything, open what must be open; raises ValueError, one line, with nothing sent."""
     for source in sources:
         check_readable(source)
+    if settings.follow and len(sources) > 1:
+        raise ValueError("--follow reads one source: the first would never end")
     check_output(settings.output or STDOUT, sources)
     url, key, transport = _upstream(settings, environment, simulate)
     make_limiter, defaults = limiter_maker(settings), assemble.request_defaults(settings, url)
@@ -208,10 +215,14 @@ def _upstream(
 
 
 def _intake(settings: Settings, journal: Journal) -> Intake:
-    text = settings.input_format == "text"
-    if not settings.resume:
-        return Intake(identities=Identities(nonce=secrets.token_hex(8)), text=text)
-    return Intake(done=journal.earlier.answered, failed=journal.earlier.failed, text=text)
+    earlier = journal.earlier if settings.resume else Earlier()
+    return Intake(
+        identities=Identities(nonce="" if settings.resume else secrets.token_hex(8)),
+        done=earlier.answered,
+        failed=earlier.failed,
+        text=settings.input_format == "text",
+        first=settings.first,
+    )
 
 
 def _open_decisions(path: str | None, stack: ExitStack) -> IO[str] | None:

@@ -370,3 +370,29 @@ def test_a_folder_that_shadows_a_package_of_ours_is_named(
     monkeypatch.chdir(tmp_path)  # python -m puts the current folder before all others
     done = run("--help")
     one_line_error(done, str(tmp_path / name), "pipx")
+
+
+def test_a_growing_file_is_followed_until_the_run_is_stopped(tmp_path: Path, quick: str) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 2), tmp_path / "r.jsonl"
+    process = start(prompts, "--base-url", quick, "--model", "m", "-o", out, "--follow")
+    wait_for_lines(out, 2)
+    with prompts.open("a") as file:
+        file.write('{"id": 2, "prom')
+        file.flush()
+        file.write('pt": "x"}\n')
+    wait_for_lines(out, 3)
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 143
+    assert ids(results(out)) == [0, 1, 2]
+
+
+def test_first_reads_only_so_many_lines_and_keep_response_keeps_the_whole_answer(tmp_path: Path, quick: str) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 9), tmp_path / "r.jsonl"
+    arguments = (prompts, "--base-url", quick, "--model", "m", "-o", out, "--first", "3", "--keep-response")
+    assert run(*arguments).returncode == 0
+    assert ids(results(out)) == [0, 1, 2]
+    for line in results(out):
+        assert isinstance(line["response"], dict)
+        assert line["response"]["object"] == "chat.completion"
+    assert "0 attempts" in run(*arguments).stderr

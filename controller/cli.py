@@ -18,6 +18,7 @@ import click
 import httpx
 import trio
 
+from controller.dry_run import dry_run as look_only
 from controller.job import prepare
 from controller.settings import Settings, build, flag_of
 from controller.sources import STDIN
@@ -82,12 +83,15 @@ def _option(attribute: attrs.Attribute[object], kind: str) -> Callable[[Callable
 @commands.command()
 @click.argument("prompts", nargs=-1)
 @click.option("--config", metavar="FILE.toml", help="settings from a TOML file; its keys are the flags' names")
+@click.option("--dry-run", is_flag=True, help="say what would be sent; send nothing, touch no file")
 @settings_options
-def run(prompts: tuple[str, ...], config: str | None, **flags: object) -> int:
+def run(prompts: tuple[str, ...], config: str | None, dry_run: bool, **flags: object) -> int:
     """Answer every line of PROMPTS (files, - for stdin) with exactly one result line."""
     with ExitStack() as stack:
         try:
             settings = build(_given(flags), os.environ, _read_config(config), config or "")
+            if dry_run:
+                return look_only(settings, _inputs(prompts), say)
             job = prepare(settings, _inputs(prompts), os.environ, stack, say=say, simulate=_simulate)
         except ValueError as error:
             raise click.ClickException(str(error)) from error

@@ -10,7 +10,7 @@ In a Batch line the body is sent as it is.
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import field, frozen
 
 from policies.contract import JSON
 
@@ -44,13 +44,14 @@ class Draft:
     endpoint: str = CHAT
     metadata: JSON = None
     batch: bool = False
+    form: str = field(default="messages", eq=False)  # how it was written: string, prompt, messages, input or Batch
     carried: tuple[str, ...] = ()  # keys that are neither ours nor known parameters: a misspelt one is among them
 
 
 def draft(value: JSON) -> Draft:
     """What the value asks for; ValueError, naming the field, when it is no prompt."""
     if isinstance(value, str):
-        return Draft(request={"messages": [_message("user", value)]})
+        return Draft(request={"messages": [_message("user", value)]}, form="string")
     if not isinstance(value, dict):
         raise ValueError(f"a line must be a string or an object, not {_kind(value)}")
     if is_batch(value):
@@ -68,6 +69,7 @@ def draft(value: JSON) -> Draft:
         request=request,
         endpoint=endpoint,
         metadata=_metadata(present.get("metadata"), extra),
+        form=next(name for name in ("prompt", "messages", "input") if name in present),
         carried=tuple(extra),
     )
 
@@ -119,6 +121,7 @@ def _batch_draft(value: dict[str, JSON]) -> Draft:
         endpoint=endpoint,
         metadata=extra or None,
         batch=True,
+        form="Batch",
     )
 
 

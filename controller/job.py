@@ -16,6 +16,7 @@ from attrs import field, frozen
 from controller import assemble
 from controller.daemon import Gates, Parts, limiter_maker, listen_to_signals, serve
 from controller.decisions import DecisionLog
+from controller.descriptors import make_room
 from controller.dialects.contract import Dialect
 from controller.dialects.table import dialect_for
 from controller.identity import Identities
@@ -191,7 +192,7 @@ def prepare(
         settings=settings,
         sources=sources,
         journal=journal,
-        intake=_intake(settings, journal),
+        intake=intake_for(settings, journal.earlier),
         transport=transport,
         base_url=url,
         dialect=dialect,
@@ -211,15 +212,17 @@ def _upstream(
         return SIMULATED_URL, None, simulate(given.removeprefix(assemble.SIMULATED), settings.seed)
     url = assemble.checked_url(settings.base_url)
     key = assemble.read_key(settings, environment, url)
+    make_room(settings.max_in_flight)
     return url, key, open_transport(url, ca_file=settings.ca_file, environ=environment)
 
 
-def _intake(settings: Settings, journal: Journal) -> Intake:
-    earlier = journal.earlier if settings.resume else Earlier()
+def intake_for(settings: Settings, earlier: Earlier) -> Intake:
+    """The intake of a run whose results file holds `earlier`."""
+    known = earlier if settings.resume else Earlier()
     return Intake(
         identities=Identities(nonce="" if settings.resume else secrets.token_hex(8)),
-        done=earlier.answered,
-        failed=earlier.failed,
+        done=known.answered,
+        failed=known.failed,
         text=settings.input_format == "text",
         first=settings.first,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 
 from attrs import define, field
 
@@ -58,7 +59,32 @@ def prepare(fd: int, path: str) -> Earlier:
         raise ValueError(f"cannot read or repair {path}: {error.strerror}") from error
 
 
+def look(path: str) -> Earlier:
+    """What a results file holds, without touching it; nothing if there is none. ValueError if it can't be read."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return Earlier()
+        with open(path, "rb") as file:
+            return _read(file.fileno(), path)[0]
+    except FileNotFoundError:
+        return Earlier()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+
+
 def _repair(fd: int, path: str) -> Earlier:
+    earlier, tail, size = _read(fd, path)
+    if earlier.torn_bytes:
+        os.ftruncate(fd, size - len(tail))
+    if earlier.completed:
+        os.write(fd, b"\n")
+    if tail:
+        sync(fd)
+    return earlier
+
+
+def _read(fd: int, path: str) -> tuple[Earlier, bytes, int]:
+    """What is there; the last line if it has no LF; the size in bytes."""
     earlier, tail, size = Earlier(), b"", 0
     with open(fd, "rb", closefd=False) as file:
         for line in file:  # a binary file is split at LF only
@@ -72,14 +98,8 @@ def _repair(fd: int, path: str) -> Earlier:
     known = earlier.answered or earlier.failed
     if not known and (earlier.damaged or (torn and not _starts_like_ours(tail))):
         raise ValueError(f"{path} holds no results of tidegate: name another file with -o, or move this one away")
-    if torn:
-        earlier.torn_bytes = len(tail)
-        os.ftruncate(fd, size - len(tail))
-    if earlier.completed:
-        os.write(fd, b"\n")
-    if tail:
-        sync(fd)
-    return earlier
+    earlier.torn_bytes = len(tail) if torn else 0
+    return earlier, tail, size
 
 
 def _starts_like_ours(tail: bytes) -> bool:

@@ -10,6 +10,7 @@ import os
 import select
 import stat
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -96,6 +97,7 @@ class Intake:
     duplicates: int = field(default=0, init=False)
     conflicts: int = field(default=0, init=False)
     bad: int = field(default=0, init=False)
+    forms: Counter[str] = field(factory=Counter, init=False)  # how lines were written
     exhausted: bool = field(default=False, init=False)  # there is no more to read
     carried: set[str] = field(factory=set, init=False)  # unknown keys that were not sent; not more than MOST_CARRIED
 
@@ -110,7 +112,8 @@ class Intake:
         if parsed is None:
             return None
         self.read += 1
-        if not isinstance(parsed, BadLine) and parsed.carried and len(self.carried) < MOST_CARRIED:
+        if not isinstance(parsed, BadLine):
+            self.forms[parsed.form] += 1
             self.carried.update(parsed.carried[: MOST_CARRIED - len(self.carried)])
         identified = self.identities.identify(parsed, source, line.number)
         if isinstance(identified, Duplicate):

@@ -84,3 +84,21 @@ def results(path: Path) -> list[dict[str, JSON]]:
 def ids(lines: Sequence[dict[str, JSON]]) -> list[JSON]:
     """Their ids, sorted."""
     return sorted((line["id"] for line in lines), key=str)
+
+
+def at(value: JSON, *path: str | int) -> JSON:
+    """What lies at `path` in a JSON value; fails where the path leads nowhere."""
+    for step in path:
+        if isinstance(step, str):
+            assert isinstance(value, dict), f"no object at {step!r}: {value!r}"
+            value = value[step]
+        else:
+            assert isinstance(value, list), f"no list at {step}: {value!r}"
+            value = value[step]
+    return value
+
+
+def each(value: JSON, *path: str | int) -> list[JSON]:
+    """What lies at `path` in each item of a list."""
+    assert isinstance(value, list)
+    return [at(item, *path) for item in value]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import PATIENCE, TIDEGATE, ids, results, run, start, statistics, upstream, write_prompts
+from command import PATIENCE, TIDEGATE, at, each, ids, results, run, start, statistics, upstream, write_prompts
 
 from controller.cli import main
 
@@ -396,3 +397,75 @@ def test_first_reads_only_so_many_lines_and_keep_response_keeps_the_whole_answer
         assert isinstance(line["response"], dict)
         assert line["response"]["object"] == "chat.completion"
     assert "0 attempts" in run(*arguments).stderr
+
+
+def test_a_dry_run_says_what_would_be_sent_and_touches_nothing(tmp_path: Path, quick: str) -> None:
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
+    batch = {"custom_id": "b", "method": "POST", "url": "/v1/chat/completions"}
+    body = {"model": "x", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 7}
+    lines = [
+        '"one"',
+        '{"id": 1, "prompt": "two"}',
+        '{"id": 1, "prompt": "two"}',
+        "{broken",
+        json.dumps(batch | {"body": body}),
+    ]
+    prompts.write_text("".join(line + "\n" for line in lines))
+    run(prompts, "--base-url", quick, "--model", "m", "-o", out, "--first", "1")
+    with out.open("ab") as file:
+        file.write(b'{"id": "torn')
+    before, seen = out.read_bytes(), statistics(quick)["attempts"]
+    done = run(prompts, "--base-url", quick, "--model", "m", "-o", out, "--dry-run")
+    assert done.returncode == 0
+    for words in (
+        "5 lines: 2 to send, 1 bad, 1 duplicates",
+        "of an earlier run 1 ok, 0 failed",
+        "input forms: prompt 2, string 1, Batch 1",
+        "models: m 1, x 1",
+        "max_tokens: 7 in all",
+        "p.jsonl:4",
+    ):
+        assert words in done.stderr
+    assert out.read_bytes() == before
+    assert statistics(quick)["attempts"] == seen
+    assert run(prompts, "--model", "m", "-o", tmp_path / "new.jsonl", "--dry-run").returncode == 0
+    assert not (tmp_path / "new.jsonl").exists()
+
+
+def test_more_attempts_in_flight_than_open_files_allowed_is_refused_before_anything_is_sent(
+    tmp_path: Path, quick: str
+) -> None:
+    prompts = write_prompts(tmp_path / "p.jsonl", 1)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    done = run(prompts, "--base-url", quick, "--model", "m", "--max-in-flight", str(hard))
+    one_line_error(done, "--max-in-flight", "open files")
+
+
+def test_batch_lines_are_answered_as_batch_lines(tmp_path: Path, quick: str) -> None:
+    prompts, out = tmp_path / "b.jsonl", tmp_path / "r.jsonl"
+    messages = [{"role": "user", "content": "hi"}]
+    lines = [
+        ("chat", "/v1/chat/completions", {"model": "m", "messages": messages, "n": 2}),
+        ("plain", "/v1/chat/completions", {"model": "m", "messages": messages, "stream": False}),
+        ("vector", "/v1/embeddings", {"model": "e", "input": ["a", "b"]}),
+        ("wrong", "/v1/images", {"model": "e"}),
+    ]
+    prompts.write_text(
+        "".join(json.dumps({"custom_id": i, "method": "POST", "url": u, "body": b}) + "\n" for i, u, b in lines)
+    )
+    done = run(prompts, "--base-url", quick, "-o", out)
+    assert done.returncode == 1
+    by_id = {str(line["custom_id"]): line for line in results(out)}
+    assert set(by_id) == {"chat", "plain", "vector", "wrong"}
+    for name in ("chat", "plain"):
+        body = at(by_id[name], "response", "body")
+        assert at(body, "object") == "chat.completion"
+        assert at(body, "usage", "total_tokens") != 0
+        assert set(each(at(body, "choices"), "finish_reason")) == {"stop"}
+    assert each(at(by_id["chat"], "response", "body", "choices"), "index") == [0, 1]
+    assert each(at(by_id["vector"], "response", "body", "data"), "index") == [0, 1]
+    assert by_id["wrong"]["response"] is None
+    assert "/images" in str(at(by_id["wrong"], "error", "message"))
+    assert all(str(line["id"]).startswith("batch_req_") for line in by_id.values())
+    again = run(prompts, "--base-url", quick, "-o", out)
+    assert "0 attempts" in again.stderr

@@ -105,7 +105,7 @@ class LimiterMachine(RuleBasedStateMachine):
         for booking in self.open:
             self.limiter.settle(booking, LOST, self.now)
         held = max(self.limiter.held_until - self.now, 0.0)
-        assert held <= 60.0 + SLACK
+        assert held <= 60.0 + SLACK + 1e-9  # an instant less an instant is a rounded number
         self.now += held + 1 / self.limiter.dimensions["requests"].bucket.refill_rate + 1e-6
         assert isinstance(self.limiter.admit(ONE, self.now), Booking)
 

@@ -34,6 +34,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
         "controller.proxies",
         "controller.connection",
         "controller.decisions",
+        "controller.descriptors",
     ),
     ("controller.progress", "controller.transport", "controller.tap", "controller.trouble", "controller.clocks"),
     ("controller.attempt",),
@@ -42,6 +43,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ("controller.daemon",),
     ("controller.assemble", "simulations.transport", "simulations.server"),
     ("controller.job", "simulations.virtual"),
+    ("controller.dry_run",),
     ("controller.cli",),
     ("controller.start",),
 )

@@ -2,62 +2,85 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
-import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from controller.daemon import pair
+from controller.journal import STDOUT, check_output
+from controller.proxies import is_loopback_host
 from controller.settings import Settings
+from controller.sources import STDIN, check_readable
 from policies.contract import JSON
 
 SIMULATED = "sim:"
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+LONGEST_URL = 2000  # characters
+
+
+def check_files(settings: Settings, sources: tuple[str, ...]) -> None:
+    """Can the prompts be read and the results written, and is no file used for two things?"""
+    for source in sources:
+        check_readable(source)
+    if settings.follow and len(sources) > 1:
+        raise ValueError("--follow reads one source: the first would never end")
+    if STDIN in sources and sys.stdin is None:
+        raise ValueError("stdin is closed: name a file of prompts, or pipe them in")
+    if settings.output is None and sys.stdout is None:
+        raise ValueError("stdout is closed: name a file for the results with -o")
+    check_output(settings.output or STDOUT, sources)
+    if settings.decisions is not None:
+        others = [settings.output] if settings.output is not None else []
+        check_output(settings.decisions, (*sources, *others), flag="--decisions")
 
 
 def checked_url(base_url: str | None) -> str:
-    """The base URL without its last slash; never echoes one that carries a password."""
+    """The base URL without its last slash; never echoes one that may carry a password."""
     if not base_url:
         raise ValueError("no --base-url: give the API's address, e.g. https://api.openai.com/v1, or sim:steady")
-    url = urlsplit(base_url)
-    if "@" in url.netloc:
+    scheme, separator, rest = base_url.partition("://")
+    if "@" in (rest if separator else base_url).partition("/")[0]:
         raise ValueError("--base-url holds a user or password; give the key by --api-key-env or --api-key-file")
-    if url.scheme not in ("http", "https"):
+    if not base_url.isprintable() or " " in base_url or len(base_url) > LONGEST_URL:
+        raise ValueError("--base-url holds blanks or line ends, or is too long to be one")
+    if not separator or scheme.lower() not in ("http", "https"):
         raise ValueError(f"--base-url {base_url!r} has no scheme; did you mean https://{base_url.lstrip('/:')} ?")
+    if "?" in rest or "#" in rest:
+        raise ValueError(f"--base-url {base_url!r} holds a query or fragment, which no path can follow")
+    return f"{scheme.lower()}://{_checked_host(base_url, rest)}"
+
+
+def _checked_host(base_url: str, rest: str) -> str:
+    url = urlsplit(f"http://{rest}")
     try:
-        host_is_there = bool(url.hostname) and (url.port is None or url.port > 0)
+        (url.hostname or "").encode("idna")  # what a resolver would do with it: UnicodeError is a ValueError
+        fits = bool(url.hostname) and (url.port is None or url.port > 0)
     except ValueError:
-        host_is_there = False
-    if not host_is_there:
+        fits = False
+    if not fits:
         raise ValueError(f"--base-url {base_url!r} names no host, or a port that can't be")
-    return base_url.rstrip("/")
+    return rest.rstrip("/")
 
 
 def is_loopback(base_url: str) -> bool:
     """The host is this machine."""
-    host = urlsplit(base_url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+    return is_loopback_host(urlsplit(base_url).hostname or "")
 
 
 def read_key(settings: Settings, environment: Mapping[str, str], base_url: str) -> str | None:
-    """The API key, or None for a loopback host without one. Messages never hold what a key may have been put into."""
+    """The API key, or None for a loopback host without one. No message holds what may be a key in the wrong place."""
     if settings.api_key_file is not None:
         try:
             key = Path(settings.api_key_file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"--api-key-file {settings.api_key_file} can't be read: {error}") from error
-        return _usable(key, f"--api-key-file {settings.api_key_file}")
+            words = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise ValueError(f"the file of --api-key-file can't be read: {words}") from error
+        return _usable(key, "the file of --api-key-file")
     if settings.api_key_env is not None:
-        if not NAME.match(settings.api_key_env):
-            raise ValueError("--api-key-env takes the name of an environment variable, not the key itself")
         if settings.api_key_env not in environment:
-            raise ValueError(f"--api-key-env: there is no environment variable {settings.api_key_env}")
-        return _usable(environment[settings.api_key_env], f"the variable {settings.api_key_env}")
+            raise ValueError("--api-key-env takes the name of an environment variable that is set, not the key itself")
+        return _usable(environment[settings.api_key_env], "the variable of --api-key-env")
     if is_loopback(base_url):
         return None
     raise ValueError(f"no key for {urlsplit(base_url).hostname}: give --api-key-env VARIABLE or --api-key-file FILE")

@@ -27,6 +27,7 @@ from controller.tap import ENCODINGS, Tap
 from controller.trouble import CAUGHT, kind_of, words_for
 
 ERROR_BYTES = 1 << 20  # of an error's body that are read
+MOST_BYTES = 64 << 20  # of an answer; one without end would fill the memory
 ERROR_SECONDS = 10.0  # for an error's body: the status alone decides if it does not come
 USER_AGENT = "tidegate"
 
@@ -142,7 +143,11 @@ class Attempt:
 
     async def _read(self, tap: Tap, take: Callable[[bytes], bool]) -> None:
         """The body in pieces to `take`, until it says False."""
+        size = 0
         async for piece in tap:
+            size += len(piece)
+            if size > MOST_BYTES:
+                raise httpx.DecodingError(f"the answer is longer than {MOST_BYTES >> 20} MiB")
             if not take(piece):
                 tap.shut()
                 break

@@ -6,8 +6,9 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -20,8 +21,10 @@ import trio
 
 from controller.dry_run import dry_run as look_only
 from controller.job import prepare
+from controller.journal import STDOUT
 from controller.settings import Settings, build, flag_of
 from controller.sources import STDIN
+from controller.stderr import say
 from controller.telemetry import Exit
 from policies import registry
 from simulations.profile import load_profile
@@ -41,14 +44,14 @@ def main() -> None:
     except click.ClickException as error:
         say(f"error: {error.format_message()}")
         code = Exit.USAGE
+    except OSError as error:  # of click's own output: everything else is caught where it can be named
+        say(f"error: stdout can't be written: {error.strerror}")
+        code = Exit.LOCAL_IO
+    except Exception:
+        traceback.print_exc()
+        say("error: this is a fault in tidegate; results that were written are safe, and the same command goes on")
+        code = Exit.FAULT
     sys.exit(int(code or 0))
-
-
-def say(text: str) -> None:
-    """One line on stderr; a closed stderr is nobody's loss."""
-    with suppress(OSError):
-        over = "\r\x1b[K" if sys.stderr is not None and sys.stderr.isatty() else ""  # over the live line
-        click.echo(f"{over}tidegate: {text}", err=True)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -90,6 +93,7 @@ def run(prompts: tuple[str, ...], config: str | None, dry_run: bool, **flags: ob
     with ExitStack() as stack:
         try:
             settings = build(_given(flags), os.environ, _read_config(config), config or "")
+            settings = attrs.evolve(settings, output=None if settings.output == STDOUT else settings.output)
             if dry_run:
                 return look_only(settings, _inputs(prompts), say)
             job = prepare(settings, _inputs(prompts), os.environ, stack, say=say, simulate=_simulate)
@@ -138,9 +142,17 @@ def upstream(profile: str, port: int, host: str, seed: int) -> int:
     """Serve the simulated upstream PROFILE (such as "steady?rate=200") over HTTP; GET /_sim/statistics tells all."""
     try:
         provider = _provider(profile, seed)
-        trio.run(_serve_upstream, provider, host, port, profile)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise click.ClickException(str(error)) from error
+    try:
+        trio.run(_serve_upstream, provider, host, port, profile)
+    except BaseExceptionGroup as group:
+        trouble: BaseException | None = group.subgroup(OSError)
+        if trouble is None:
+            raise
+        while isinstance(trouble, BaseExceptionGroup):
+            trouble = trouble.exceptions[0]
+        raise click.ClickException(f"cannot listen on {host}:{port}: {trouble}") from group
     return Exit.OK
 
 

@@ -21,6 +21,7 @@ from controller.gate import Gate
 from controller.journal import JournalError
 from controller.limiter import Limiter
 from controller.outbox import Outbox
+from controller.outcome import Failed, Kind
 from controller.permits import Decision
 from controller.records import Prompt, Result
 from controller.retry import Backoff
@@ -37,6 +38,7 @@ ReadPrompts = Callable[[AcceptPrompt, AcceptResult], Awaitable[None]]
 Write = Callable[[list[Result]], Awaitable[None]]
 
 LAST_WRITE = 2.0  # s that a stuck output gets after the drain
+ANSWER = 60.0  # s for the answer to the probe after a hold
 
 
 Log = Callable[[str, Decision], None]  # model, decision
@@ -49,9 +51,10 @@ def limiter_maker(settings: Settings) -> Callable[[float], Limiter]:
     ceiling = float("inf") if settings.requests_per_minute is None else settings.requests_per_minute / 60
 
     def make(now: float) -> Limiter:
-        policy = policy_class(options, seed=settings.seed, now=now)
+        policy = registry.instance(policy_class, options, seed=settings.seed, now=now)
         return Limiter({"requests": AdaptiveBucket(policy, now, ceiling=ceiling)}, settings.max_in_flight)
 
+    make(0.0)  # a stranger's policy that can't even be made is better known now
     return make
 
 
@@ -81,6 +84,14 @@ class Gates:
             if self._closed:
                 self.by_model[model].close()
         return self.by_model[model]
+
+    def answering(self) -> bool:
+        """Some attempt under way has been accepted."""
+        return any(gate.limiter.accepted_open for gate in self.by_model.values())
+
+    def held_until(self) -> float:
+        """The latest hold of any model, an instant."""
+        return max((gate.limiter.held_until for gate in self.by_model.values()), default=float("-inf"))
 
     def close(self) -> None:
         """Admit nothing more."""
@@ -148,14 +159,18 @@ async def _take_in(parts: Parts, send: trio.MemorySendChannel[Prompt], outbox: O
 
     async def accept_prompt(prompt: Prompt) -> None:
         request = {**parts.defaults, **prompt.request}
-        if not request.get("model"):
+        request["model"] = prompt.request.get("model") or parts.defaults.get("model")
+        if request["model"]:
+            await send.send(evolve(prompt, request=request))
+        elif parts.tally.attempts:
+            fault = Failed(kind=Kind.INPUT, message="it names no model, and there is no --model", sent=False)
+            await accept_result(Result(prompt=prompt, error=fault))
+        else:
             parts.stop.ask(Exit.USAGE, f"{prompt.source}:{prompt.line} names no model; give --model")
             await trio.sleep_forever()  # until the stop cancels the intake
-        await send.send(evolve(prompt, request=request))
 
     async def accept_result(result: Result) -> None:
         await outbox.reserve()
-        parts.tally.failed += 1
         outbox.put(result)
 
     async with send, trio.open_nursery() as nursery:
@@ -192,16 +207,23 @@ async def _write(parts: Parts, outbox: Outbox, scope: trio.CancelScope) -> None:
                 parts.stop.ask(Exit.LOCAL_IO, str(error))
                 parts.stop.at_once.set()  # results can't be kept any more: don't pay for them
                 return
+            for result in results:
+                parts.tally.count(result)
             outbox.give_back(len(results))
 
 
 async def _watch_for_hope(parts: Parts) -> None:
-    """No success at all for give_up_after, with prompts in hand, parks the run."""
-    patience, tally = parts.settings.give_up_after, parts.tally
+    """No sign of life for give_up_after, although it was asked, parks the run."""
+    patience, tally, warned = parts.settings.give_up_after, parts.tally, 0.0
     while True:
-        if tally.in_hand == 0:
-            tally.hopeful_at = trio.current_time()
-        left = tally.hopeful_at + patience - trio.current_time()
+        now = trio.current_time()
+        if tally.in_hand == 0 or tally.attempts == tally.hopeful_attempts or parts.gates.answering():
+            tally.renew_hope(now)
+        left = tally.hopeful_at + patience - now
+        held = parts.gates.held_until() + ANSWER - now
+        if left <= 0 < held and warned < tally.hopeful_at:
+            warned = now  # the upstream named an instant: its answer after that is waited for, once
+            left = held
         if left <= 0:
             parts.stop.ask(Exit.UPSTREAM, f"no success for {patience:g} s; last trouble: {tally.last_trouble}")
             return

@@ -12,10 +12,14 @@ from controller.permits import Decision
 
 @define(eq=False)
 class DecisionLog:
-    """write takes one line with its LF. started_at: the instant that the log counts seconds from."""
+    """write takes one line with its LF. started_at: the instant that the log counts seconds from.
 
-    write: Callable[[str], object]
+    The log never ends a run: at the first OSError it falls silent and keeps the reason in `fault`.
+    """
+
+    write: Callable[[bytes], object]
     started_at: float
+    fault: str | None = None
 
     def __call__(self, model: str, decision: Decision) -> None:
         """Write a decision down: at and held_for in seconds, rates in units/s."""
@@ -28,4 +32,9 @@ class DecisionLog:
             "reason": decision.reason.value,
             "held_for": round(max(decision.held_until - decision.now, 0.0), 6),
         }
-        self.write(json.dumps(line, ensure_ascii=False) + "\n")
+        if self.fault is not None:
+            return
+        try:
+            self.write(json.dumps(line).encode() + b"\n")
+        except OSError as error:
+            self.fault = str(error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
@@ -20,14 +19,15 @@ from controller.descriptors import make_room
 from controller.dialects.contract import Dialect
 from controller.dialects.table import dialect_for
 from controller.identity import Identities
-from controller.journal import STDOUT, Journal, check_output
+from controller.journal import Journal
 from controller.limiter import Limiter
 from controller.permits import Decision
 from controller.progress import show, summary
 from controller.records import Prompt, Result, dump_result
 from controller.repair import Earlier
 from controller.settings import Settings
-from controller.sources import Intake, check_readable, read_prompts, source_of
+from controller.sources import Intake, read_prompts, source_of
+from controller.stderr import is_terminal
 from controller.telemetry import Exit, Stop, Tally
 from controller.transport import open_transport
 from controller.upstream import Upstream
@@ -51,13 +51,14 @@ class Job:
     transport: httpx.AsyncBaseTransport
     base_url: str
     dialect: Dialect
-    key: str | None
+    key: str | None = field(repr=False)
     defaults: dict[str, JSON]
     make_limiter: Callable[[float], Limiter]
-    decisions: IO[str] | None
+    decisions: IO[bytes] | None
     say: Say
     tally: Tally = field(factory=Tally)
     stop: Stop = field(factory=Stop)
+    logs: list[DecisionLog] = field(factory=list)
 
     def run(self) -> Exit:
         """Run it to its end and say how it ended."""
@@ -112,14 +113,16 @@ class Job:
         await self.journal.write([dump_result(result, with_body=keep) for result in results])
 
     def _log(self, started_at: float) -> Callable[[str, Decision], None]:
-        return DecisionLog(self.decisions.write if self.decisions else len, started_at)
+        write = self.decisions.write if self.decisions else len
+        self.logs.append(DecisionLog(write, started_at))
+        return self.logs[0]
 
     # -- what the user is told
 
     def _progress_mode(self) -> str:
         if self.settings.progress != "auto":
             return self.settings.progress
-        return "bar" if sys.stderr is not None and sys.stderr.isatty() else "lines"
+        return "bar" if is_terminal() else "lines"
 
     def _line(self, gates: Gates) -> str:
         return summary(
@@ -132,8 +135,8 @@ class Job:
 
     async def _say_when_stopping(self) -> None:
         await self.stop.asked.wait()
-        self.say(f"stopping: {self.stop.reason}; finishing what is under way")
-        await self.stop.at_once.wait()
+        rest = "" if self.stop.at_once.is_set() else "; finishing what is under way"
+        self.say(f"stopping: {self.stop.reason}{rest}")
 
     def _opening_lines(self) -> list[str]:
         earlier, name = self.journal.earlier, self.journal.name
@@ -154,6 +157,7 @@ class Job:
                 f"{intake.duplicates} duplicate lines; "
                 f"of an earlier run {intake.skipped_done} ok, {intake.skipped_failed} failed"
             )
+        lines += [f"--decisions: not all was written: {log.fault}" for log in self.logs if log.fault]
         if self.stop.reason is not None:
             again = (
                 "run the same command again to go on" if self.journal.resumable else "a run to stdout can't be resumed"
@@ -178,11 +182,7 @@ def prepare(
     simulate: Simulate,
 ) -> Job:
     """Check everything, open what must be open; raises ValueError, one line, with nothing sent."""
-    for source in sources:
-        check_readable(source)
-    if settings.follow and len(sources) > 1:
-        raise ValueError("--follow reads one source: the first would never end")
-    check_output(settings.output or STDOUT, sources)
+    assemble.check_files(settings, sources)
     url, key, transport = _upstream(settings, environment, simulate)
     make_limiter, defaults = limiter_maker(settings), assemble.request_defaults(settings, url)
     dialect = dialect_for(settings.dialect, url)
@@ -228,10 +228,10 @@ def intake_for(settings: Settings, earlier: Earlier) -> Intake:
     )
 
 
-def _open_decisions(path: str | None, stack: ExitStack) -> IO[str] | None:
+def _open_decisions(path: str | None, stack: ExitStack) -> IO[bytes] | None:
     if path is None:
         return None
     try:
-        return stack.enter_context(open(path, "w", encoding="utf-8"))
+        return stack.enter_context(open(path, "ab", buffering=0))
     except OSError as error:
         raise ValueError(f"--decisions {path} can't be written: {error.strerror}") from error

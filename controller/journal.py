@@ -21,18 +21,15 @@ from attrs import define, field
 from controller.repair import Earlier, prepare, sync
 
 STDOUT = "-"
-HANGUPS = frozenset({errno.EPIPE, errno.ECONNRESET})
 
 Append = Callable[[bytes], Awaitable[None]]  # all of it, durably, or OSError
 
 
 class JournalError(Exception):
-    """The results can't be written any more. closed_pipe: the reader of our stdout has gone, as `| head` does."""
+    """The results can't be written any more."""
 
     def __init__(self, name: str, cause: OSError) -> None:
         super().__init__(f"cannot write results to {name}: {cause.strerror or cause}")
-        self.name = name
-        self.closed_pipe = cause.errno in HANGUPS
 
 
 @define(eq=False)
@@ -97,22 +94,25 @@ class Journal:
             raise JournalError(self.name, error) from error
 
 
-def check_output(output: str, inputs: Iterable[str]) -> None:
-    """ValueError, one line for the user, if results can't go there, or would be read back as prompts."""
+def check_output(output: str, others: Iterable[str], *, flag: str = "-o") -> None:
+    """ValueError, one line for the user, if `flag` can't write there, or would write into one of the other files."""
     wanted = _file_number(output, 1)
-    for name in inputs:
-        if (wanted is not None and _file_number(name, 0) == wanted) or (output == name != STDOUT):
-            raise ValueError(f"results would be written into their own input {name}: name another file with -o")
+    for name in others:
+        same_place = output == name or os.path.realpath(output) == os.path.realpath(name)
+        if (wanted is not None and _file_number(name, 0) == wanted) or (same_place and output != STDOUT):
+            raise ValueError(f"{flag} would write into {name}, which this run needs: name another file")
     if output == STDOUT:
         return
     if os.path.isdir(output):
-        raise ValueError(f"{output} is a directory: name a file, such as {os.path.join(output, 'results.jsonl')}")
+        raise ValueError(
+            f"{flag} {output} is a directory: name a file, such as {os.path.join(output, 'results.jsonl')}"
+        )
     folder = os.path.dirname(os.path.realpath(output))
     if not os.path.isdir(folder):
         raise ValueError(f"cannot write {output}: there is no directory {folder}: make it with mkdir -p")
     place = output if os.path.exists(output) else folder
     if not os.access(place, os.W_OK):
-        raise ValueError(f"cannot write {output}: no permission to write {place}: name another file with -o")
+        raise ValueError(f"cannot write {output}: no permission to write {place}: name another file with {flag}")
 
 
 def _file_number(path: str, standard: int) -> tuple[int, int] | None:

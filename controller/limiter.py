@@ -1,7 +1,7 @@
 """Who may send, decided synchronously: the quota dimensions of one (upstream, key, model), admitted together.
 
 The `Limiter` holds one `AdaptiveBucket` for each dimension, the cap on attempts in flight, the server's hold and
-the hold after a row of unknown ends. It admits an attempt when all of them allow it, with no await between look
+the holds after a row of bad ends. It admits an attempt when all of them allow it, with no await between look
 and booking, and returns the decisions it took instead of calling anybody back.
 
 A permit goes through three moments: admitted; accepted (2xx headers); settled, once.
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from attrs import define, field
 
-from controller.adaptive import AdaptiveBucket, UnknownRow
+from controller.adaptive import AdaptiveBucket, Row
 from controller.outcome import TRANSIENT, Completed, Failed, Outcome, Throttled
 from controller.permits import Blocked, Booking, Cost, Decision, Facts, Settlement, Statistics, Wait
 from policies.contract import (
@@ -30,6 +30,8 @@ from policies.contract import (
 
 SLACK = 0.05  # s added to a server's hold: clocks differ, and a retry a moment early is refused again
 
+SILENT = Hints()
+
 
 @define(eq=False)
 class Limiter:
@@ -41,7 +43,17 @@ class Limiter:
     _next: int = field(default=0, init=False)
     _server_hold: float = field(default=float("-inf"), init=False)  # instant; Retry-After, never shortened
     _probes_from: int | None = field(default=None, init=False)  # permits from here on count against the probe limit
-    _row: UnknownRow = field(factory=UnknownRow, init=False)
+    _unheard: Row = field(
+        factory=Row, init=False
+    )  # ended with no word, or refused with nobody holding; ended by accept
+    _broken: Row = field(factory=Row, init=False)  # accepted, but no whole answer; ended by a completion
+    # What the paces come to together, looked at when one has changed, since the head of the queue asks far more often.
+    _policy_hold: float = field(default=float("-inf"), init=False)
+    _cap: int = field(default=0, init=False)
+    _probes: int | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._look_at_paces()
 
     # -- admission
 
@@ -56,44 +68,54 @@ class Limiter:
         self._open[booking.number] = booking
         for name, dimension in self.dimensions.items():
             dimension.bucket.take(cost[name], now)
-            dimension.tell(Admitted(**self._facts(booking, name, now)))
+            if dimension.tell(Admitted(**self._facts(booking, name, now))) is not None:
+                self._look_at_paces()
         return booking
 
     def _obstacle(self, cost: Cost, now: float) -> Wait | None:
-        if len(self._open) >= self._cap():
+        if len(self._open) >= self._cap:
             return Wait(by=Blocked.IN_FLIGHT)
         if now < self.held_until:
             return Wait(by=Blocked.HOLD, until=self.held_until)
-        if self._probes_spent():
+        if self._probes is not None and self._unresolved() >= self._probes:
             return Wait(by=Blocked.PROBE)
-        delays = {name: dimension.bucket.delay(cost[name], now) for name, dimension in self.dimensions.items()}
-        name = max(delays, key=lambda each: delays[each])
-        if delays[name] <= 0:
+        longest, behind = 0.0, ""
+        for name, dimension in self.dimensions.items():
+            delay = dimension.bucket.delay(cost[name], now)
+            if delay > longest:
+                longest, behind = delay, name
+        if not behind:
             return None
-        at_ceiling = self.dimensions[name].at_ceiling
-        return Wait(by=Blocked.RATE, until=now + delays[name], dimension=name, at_ceiling=at_ceiling)
+        at_ceiling = self.dimensions[behind].at_ceiling
+        return Wait(by=Blocked.RATE, until=now + longest, dimension=behind, at_ceiling=at_ceiling)
 
     @property
     def held_until(self) -> float:
         """Nothing is sent before this instant: the latest of the server's, the policies' and our own hold."""
-        paces = [dimension.policy.pace.held_until for dimension in self.dimensions.values()]
-        return max(self._server_hold, self._row.held_until, *paces)
+        return max(self._server_hold, self._unheard.held_until, self._broken.held_until, self._policy_hold)
 
-    def _cap(self) -> int:
-        limits = [dimension.policy.pace.in_flight_limit for dimension in self.dimensions.values()]
-        return min([self.max_in_flight, *(max(limit, 1) for limit in limits if limit is not None)])
+    @property
+    def accepted_open(self) -> int:
+        """Attempts whose answer is on its way."""
+        return sum(booking.accepted for booking in self._open.values())
 
-    def _probes_spent(self) -> bool:
-        limit, first = self._unresolved_limit(), self._probes_from
-        if limit is None or first is None:
-            return False
-        return sum(not each.accepted for number, each in self._open.items() if number >= first) >= limit
+    def _unresolved(self) -> int:
+        """Attempts admitted since the probing began that have not shown yet what they were to show."""
+        first, whole = self._probes_from or 0, self._broken.suspicious
+        return sum(whole or not each.accepted for number, each in self._open.items() if number >= first)
 
-    def _unresolved_limit(self) -> int | None:
-        limits = [dimension.policy.pace.unresolved_limit for dimension in self.dimensions.values()]
-        own = [1] if self._row.suspicious else []
-        known = [*own, *(max(limit, 1) for limit in limits if limit is not None)]
-        return min(known) if known else None
+    def _look_at_paces(self) -> None:
+        paces = [dimension.pace for dimension in self.dimensions.values()]
+        self._policy_hold = max(pace.held_until for pace in paces)
+        caps = [pace.in_flight_limit for pace in paces if pace.in_flight_limit is not None]
+        self._cap = max(min([self.max_in_flight, *caps]), 1)
+        probes = [pace.unresolved_limit for pace in paces if pace.unresolved_limit is not None]
+        probes += [1] if self._unheard.suspicious or self._broken.suspicious else []
+        self._probes = max(min(probes), 1) if probes else None
+        if self._probes is None:
+            self._probes_from = None
+        elif self._probes_from is None:
+            self._probes_from = self._next
 
     # -- what becomes of an attempt
 
@@ -102,11 +124,12 @@ class Limiter:
         if booking.accepted:
             return ()
         booking.accepted = True
-        self._row.end()
+        if self._unheard.end():
+            self._look_at_paces()
         return self._tell(
             now,
             {
-                name: Accepted(**self._facts(booking, name, now), hints=hints.get(name, Hints()))
+                name: Accepted(**self._facts(booking, name, now), hints=hints.get(name, SILENT))
                 for name in self.dimensions
             },
         )
@@ -121,14 +144,27 @@ class Limiter:
             case Throttled():
                 return Settlement(decisions=self._refused(booking, outcome, facts, now), spends_budget=False)
             case Completed() | Failed() if booking.accepted:
+                self._answered(booking, outcome, now)
                 ends: dict[str, Event] = {
                     name: Settled(**facts[name], true_cost=booking.cost[name]) for name in self.dimensions
                 }
-                return Settlement(decisions=(*before, *self._tell(now, ends)))
+                told = self._tell(now, ends)
+                return Settlement(decisions=(*before, *told), spends_budget=not self._broken.blames_upstream)
             case Failed():
                 return self._lost(booking, outcome, facts, now)
             case _:
                 raise AssertionError("a completed attempt is an accepted one")
+
+    def _answered(self, booking: Booking, outcome: Completed | Failed, now: float) -> None:
+        """An accepted attempt came to a whole answer, or to none: a maintenance page, streams that are cut."""
+        if isinstance(outcome, Completed):
+            changed = self._broken.end()
+        else:
+            changed = outcome.kind in TRANSIENT
+            if changed:
+                self._broken.add(booking, self._next, now)
+        if changed:
+            self._look_at_paces()
 
     def _refused(
         self, booking: Booking, outcome: Throttled, facts: Mapping[str, Facts], now: float
@@ -141,9 +177,14 @@ class Limiter:
             dimension.bucket.put_back(booking.cost[name], now)
             scope = outcome.scope if name == blamed else Scope.OVERLOAD  # the others hold and learn nothing
             events[name] = Refused(
-                **facts[name], scope=scope, retry_after=outcome.retry_after, hints=outcome.hints.get(name, Hints())
+                **facts[name], scope=scope, retry_after=outcome.retry_after, hints=outcome.hints.get(name, SILENT)
             )
-        return self._tell(now, events)
+        decisions = self._tell(now, events)
+        if self.held_until <= now:  # no hint, and a policy that does not hold: the refused prompt would be back at once
+            self._unheard.add(booking, self._next, now, at_once=True)
+            self._look_at_paces()
+            self._pause(now)
+        return decisions
 
     def _likeliest(self, booking: Booking) -> str:
         """The dimension that held this attempt back is the one most likely bound upstream, too."""
@@ -155,9 +196,10 @@ class Limiter:
             if not outcome.sent:
                 dimension.bucket.put_back(booking.cost[name], now)
         if outcome.kind in TRANSIENT:
-            self._row.add(booking, self._next, now)
+            self._unheard.add(booking, self._next, now)
+            self._look_at_paces()
         decisions = self._tell(now, {name: Unknown(**facts[name]) for name in self.dimensions})
-        return Settlement(decisions=decisions, spends_budget=not self._row.blames_upstream)
+        return Settlement(decisions=decisions, spends_budget=not self._unheard.blames_upstream)
 
     # -- telling the policies
 
@@ -179,17 +221,16 @@ class Limiter:
             old = dimension.bucket.refill_rate
             reason = dimension.tell(event)
             if reason is not None:
-                new = dimension.bucket.refill_rate
-                decisions.append(Decision(now, name, old, new, reason, self.held_until))
-        hold = max(self._server_hold, self._row.held_until)
+                self._look_at_paces()
+                decisions.append(Decision(now, name, old, dimension.bucket.refill_rate, reason, self.held_until))
+        self._pause(now)
+        return tuple(decisions)
+
+    def _pause(self, now: float) -> None:
+        hold = max(self._server_hold, self._unheard.held_until, self._broken.held_until)
         if hold > now:
             for dimension in self.dimensions.values():
                 dimension.bucket.pause(hold, now)
-        if self._unresolved_limit() is None:
-            self._probes_from = None
-        elif self._probes_from is None:
-            self._probes_from = self._next
-        return tuple(decisions)
 
     # -- questions
 
@@ -200,7 +241,7 @@ class Limiter:
             max_in_flight=self.max_in_flight,
             refill_rate={name: dimension.bucket.refill_rate for name, dimension in self.dimensions.items()},
             held_for=max(self.held_until - now, 0.0),
-            probing=self._unresolved_limit() is not None,
+            probing=self._probes is not None,
         )
 
 

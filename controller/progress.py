@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 
 import trio
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from controller.gate import Gate
 from controller.permits import Blocked
+from controller.stderr import redraw, say
 from controller.telemetry import Tally
 
 REDRAW = 0.2  # s, on a terminal
@@ -50,12 +47,9 @@ async def show(mode: str, line: Callable[[], str]) -> None:
     """Keep the line in view until cancelled; mode: bar, lines or off (auto has been decided)."""
     if mode == "off":
         await trio.sleep_forever()
-    if mode == "lines":
-        while True:
-            await trio.sleep(LINE_EVERY)
-            print(f"tidegate: {line()}", file=sys.stderr, flush=True)  # noqa: T201  the line is the product
-    console = Console(stderr=True, highlight=False)
-    with Live(Text(""), console=console, auto_refresh=False, transient=True, redirect_stdout=False) as live:
-        while True:
-            live.update(Text(line(), no_wrap=True, overflow="ellipsis"), refresh=True)
-            await trio.sleep(REDRAW)
+    while True:
+        await trio.sleep(REDRAW if mode == "bar" else LINE_EVERY)
+        if mode == "bar":
+            redraw(line())
+        else:
+            say(line())

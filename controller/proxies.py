@@ -15,7 +15,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     """The proxy's URL for `url`; None means direct. Lower-case variables win, as in curl."""
     parts = urlsplit(url)
     host = (parts.hostname or "").rstrip(".")
-    if _is_loopback(host) or _is_exempt(host, parts.port, _variable(environ, "no_proxy")):
+    if is_loopback_host(host) or _is_exempt(host, parts.port, _variable(environ, "no_proxy")):
         return None
     proxy = _variable(environ, f"{parts.scheme}_proxy") or _variable(environ, "all_proxy")
     if not proxy:
@@ -27,7 +27,8 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
     return (environ.get(name) or environ.get(name.upper()) or "").strip()
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback_host(host: str) -> bool:
+    """The name or address is this machine's own."""
     if host == "localhost" or host.endswith(".localhost"):  # RFC 6761, section 6.3
         return True
     try:

@@ -38,16 +38,25 @@ class Timeouts:
     total: float = 900.0
 
 
-def _set(default: T, text: str, *, unit: str = "", low: float | None = None, choices: tuple[str, ...] = ()) -> T:
-    """A setting; low: the smallest value allowed."""
-    made: T = field(default=default, metadata={"help": text, "unit": unit, "low": low, "choices": choices})
+def _set(
+    default: T,
+    text: str,
+    *,
+    unit: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> T:
+    """A setting; low and high: the smallest and largest value allowed."""
+    about = {"help": text, "unit": unit, "low": low, "high": high, "choices": choices}
+    made: T = field(default=default, metadata=about)
     return made
 
 
 def _optional(kind: type[T], text: str, *, unit: str = "", low: float | None = None) -> T | None:
     """A setting that may be absent."""
     del kind  # for the reader and the type checker
-    made: T | None = field(default=None, metadata={"help": text, "unit": unit, "low": low, "choices": ()})
+    made: T | None = field(default=None, metadata={"help": text, "unit": unit, "low": low, "high": None, "choices": ()})
     return made
 
 
@@ -72,7 +81,7 @@ class Settings:
     requests_per_minute: float | None = _optional(
         float, "ceiling: never send more, whatever the policy thinks", unit="requests/min", low=1e-6
     )
-    max_in_flight: int = _set(64, "attempts open at once; more needs more memory and descriptors", low=1)
+    max_in_flight: int = _set(64, "attempts open at once; more needs more memory and descriptors", low=1, high=100_000)
     max_failures: int = _set(5, "transient failures of a prompt before it ends in error; throttles never count", low=1)
     connect_timeout: float = _set(10.0, "longest wait for a connection", unit="s", low=0.001)
     first_payload_timeout: float = _set(120.0, "longest wait for the first payload of an answer", unit="s", low=0.001)
@@ -148,7 +157,7 @@ def _parse(name: str, text: str, kind: str) -> object:
     """A text as the type whose name is `kind`."""
     try:
         if "tuple" in kind:
-            return tuple(text.split())
+            return tuple(text.splitlines())  # JSON may hold blanks
         if "bool" in kind:
             return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
         if "float" in kind:
@@ -193,11 +202,13 @@ def _structure(values: Raw, where: str) -> Settings:
 
 def _check(name: str, value: object, metadata: Mapping[str, object]) -> None:
     flag = flag_of(name)
-    low, choices = metadata["low"], metadata["choices"]
+    low, high, choices = metadata["low"], metadata["high"], metadata["choices"]
     if isinstance(value, float) and not math.isfinite(value):
         raise SettingsError(f"{flag}: {value} is not a finite number")
     if isinstance(low, int | float) and isinstance(value, int | float) and value < low:
         raise SettingsError(f"{flag}: {value} is too small; at least {low:g}")
+    if isinstance(high, int | float) and isinstance(value, int | float) and value > high:
+        raise SettingsError(f"{flag}: {value} is too large; at most {high:g}")
     if isinstance(choices, tuple) and choices and value not in choices:
         raise SettingsError(f"{flag}: {value!r} is none of {', '.join(choices)}{did_you_mean(str(value), choices)}")
 

@@ -1,12 +1,14 @@
-"""The console script's first step: are `controller`, `policies` and `simulations` really ours?
+"""The console script's first step, before anything of ours or anybody's else is imported.
 
-The names are generic. Another distribution may have put its own files over ours, or a folder on the path may stand
-before them; then the imports of cli.py would fail with a riddle. So they are looked at before it is imported.
+Are `controller`, `policies` and `simulations` really ours? The names are generic: another distribution may have put
+its own files over ours, or a folder on the path may stand before them, and the imports of cli.py would fail with a
+riddle. And are the three standard descriptors open? If not, the next file to be opened would become stdout.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -16,12 +18,25 @@ OURS = "tidegate"  # each package's DISTRIBUTION
 
 def main() -> None:
     """The command `tidegate`."""
-    fault = shadowed()
-    if fault is not None:
-        sys.stderr.write(f"tidegate: error: {fault}\n")
-        sys.exit(2)
-    # Not at the top, on purpose: it must not be tried before the look.
-    importlib.import_module("controller.cli").main()
+    occupy_standard_descriptors()
+    try:
+        fault = shadowed()
+        if fault is not None:
+            sys.stderr.write(f"tidegate: error: {fault}\n")
+            sys.exit(2)
+        # Not at the top, on purpose: it must not be tried before the look.
+        importlib.import_module("controller.cli").main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def occupy_standard_descriptors() -> None:
+    """Put /dev/null on each of 0, 1 and 2 that is closed; Python has said None for its stream by now."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
 
 
 def shadowed() -> str | None:

@@ -7,6 +7,8 @@ from enum import IntEnum
 import trio
 from attrs import define, field
 
+from controller.records import Result
+
 
 class Exit(IntEnum):
     """Exit codes. All from 3 on leave prompts pending, and the same command resumes them."""
@@ -15,8 +17,8 @@ class Exit(IntEnum):
     SOME_FAILED = 1
     USAGE = 2  # nothing was sent
     UPSTREAM = 3  # credentials, model, spent quota, no success for too long
-    BUDGET = 4  # the user's own
     LOCAL_IO = 5  # disk full, closed pipe
+    FAULT = 70  # our own, with a traceback; sysexits.h calls it EX_SOFTWARE
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -25,7 +27,7 @@ class Exit(IntEnum):
 class Tally:
     """Counters of one run. in_hand: prompts that a worker holds, waiting or under way."""
 
-    ok: int = 0
+    ok: int = 0  # results written
     failed: int = 0
     in_hand: int = 0
     in_flight: int = 0
@@ -34,7 +36,8 @@ class Tally:
     input_tokens: int = 0
     output_tokens: int = 0
     last_trouble: str | None = None
-    hopeful_at: float = 0.0  # the last instant at which there was a success or nothing to do
+    hopeful_at: float = 0.0  # the last instant that gave no reason to give the upstream up
+    hopeful_attempts: int = 0  # attempts made until then
 
     @property
     def done(self) -> int:
@@ -44,8 +47,20 @@ class Tally:
     def take_up(self, now: float) -> None:
         """A worker took a prompt in hand."""
         if self.in_hand == 0:
-            self.hopeful_at = now
+            self.renew_hope(now)
         self.in_hand += 1
+
+    def renew_hope(self, now: float) -> None:
+        """The upstream gave a sign of life, or was not asked at all."""
+        self.hopeful_at, self.hopeful_attempts = now, self.attempts
+
+    def count(self, result: Result) -> None:
+        """A result has been written."""
+        self.ok += result.answer is not None
+        self.failed += result.answer is None
+        if result.usage is not None:
+            self.input_tokens += result.usage.input_tokens or 0
+            self.output_tokens += result.usage.output_tokens or 0
 
     def put_down(self) -> None:
         """Its result is on the way, or it stays pending."""

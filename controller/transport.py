@@ -34,8 +34,11 @@ def open_transport(
     base_url: str, *, ca_file: str | None = None, environ: Mapping[str, str]
 ) -> httpx.AsyncBaseTransport:
     """The transport for one upstream; ca_file: PEM, trusted beside the usual ones. Raises ValueError."""
-    url = httpx.URL(base_url) if base_url.startswith(("http://", "https://")) else None
-    if url is None or not url.host:
+    try:
+        url = httpx.URL(base_url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"base URL {base_url!r} is none: {error}") from error
+    if url.scheme not in ("http", "https") or not url.host:
         raise ValueError(f"base URL {base_url!r} is not of the form http(s)://host/path")
     proxy = proxy_for(base_url, environ)
     context = _tls_context(ca_file) if url.scheme == "https" or proxy else None
@@ -44,7 +47,7 @@ def open_transport(
     unlimited = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEPALIVE)
     try:
         return _Proxied(verify=context or True, trust_env=False, limits=unlimited, proxy=proxy)
-    except (ValueError, ImportError) as error:  # an unknown scheme; SOCKS without its package
+    except (ValueError, ImportError, httpx.InvalidURL) as error:  # an unknown scheme; SOCKS without its package
         raise ValueError(f"the proxy of the environment cannot be used: {error}") from error
 
 

@@ -32,6 +32,7 @@ FAILURES: dict[type[Exception], Meaning] = {
     httpx.RemoteProtocolError: Meaning(Kind.NETWORK, Kind.TRUNCATED),
     httpx.ReadTimeout: Meaning(Kind.TIMEOUT, Kind.TIMEOUT),
     httpx.WriteTimeout: Meaning(Kind.TIMEOUT, Kind.TIMEOUT),
+    httpx.DecodingError: Meaning(Kind.MALFORMED, Kind.MALFORMED),  # ours, too: an answer that has no end
     zlib.error: Meaning(Kind.MALFORMED, Kind.MALFORMED),
 }
 CAUGHT = tuple(FAILURES)

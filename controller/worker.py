@@ -21,6 +21,8 @@ from controller.retry import Backoff
 from controller.telemetry import Exit, Stop, Tally
 from controller.upstream import Upstream
 
+FREE_FAILURES = 2  # times the budget of failures
+
 
 @frozen(kw_only=True)
 class Bench:
@@ -62,6 +64,7 @@ class _Round:
     attempts: int = 0
     throttled: int = 0
     failures: int = 0
+    free_failures: int = 0  # while the upstream was to blame
 
     async def run(self) -> Result | None:
         """The result, or None when the run stops first."""
@@ -119,20 +122,19 @@ class _Round:
     def _pause(self, permit: Permit, outcome: Failed) -> float | None:
         """Seconds before the next attempt; None to give the prompt up."""
         assert permit.settlement is not None
-        self.failures += permit.settlement.spends_budget
-        return self.bench.backoff.pause(outcome, self.failures, self.bench.rng)
+        backoff = self.bench.backoff
+        spends = permit.settlement.spends_budget
+        if not spends and outcome.kind is not Kind.CONNECT:
+            # The upstream is to blame, it seems; but two prompts that kill every answer look the same for ever.
+            self.free_failures += 1
+            spends = self.free_failures > FREE_FAILURES * backoff.allowed
+        self.failures += spends
+        return backoff.pause(outcome, self.failures, self.bench.rng)
 
     def _result(self, permit: Permit, *, answer: Answer | None = None, error: Failed | None = None) -> Result:
-        now, tally, seen = trio.current_time(), self.bench.tally, permit.seen
+        now, seen = trio.current_time(), permit.seen
         usage = answer.usage if answer else seen.usage
-        if answer is None:
-            tally.failed += 1
-        else:
-            tally.ok += 1
-            tally.hopeful_at = now
-        if usage is not None:
-            tally.input_tokens += usage.input_tokens or 0
-            tally.output_tokens += usage.output_tokens or 0
+        self.bench.tally.renew_hope(now)
         first = None if seen.first_token_at is None else seen.first_token_at - permit.admitted_at
         timing = Timing(queued=permit.admitted_at - self.read_at, first_token=first, total=now - permit.admitted_at)
         return Result(

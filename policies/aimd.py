@@ -87,6 +87,7 @@ class Aimd:
         self._epoch = -1  # permits up to this one are stale
         self._first_at = math.inf  # the first admission
         self._sent: deque[tuple[float, float]] = deque()  # (instant, units) of the last MEASURED seconds
+        self._units = 0.0  # their sum
         rate = options.start_rate
         if remembered is not None and remembered.age < FRESH and 0 < remembered.limit < math.inf:
             self.ssthresh = remembered.limit
@@ -121,12 +122,19 @@ class Aimd:
         log = self._sent
         if self._first_at == math.inf:
             self._first_at = event.now
-        while log and log[0][0] <= event.now - MEASURED:
-            log.popleft()
+        self._forget(event.now)
+        self._units += event.cost
         if log and event.now - log[-1][0] < GRAIN:
             log[-1] = (log[-1][0], log[-1][1] + event.cost)
         else:
             log.append((event.now, event.cost))
+
+    def _forget(self, now: float) -> None:
+        log = self._sent
+        while log and log[0][0] <= now - MEASURED:
+            self._units -= log.popleft()[1]
+        if not log:
+            self._units = 0.0  # what rounding left is not carried on
 
     def _accepted(self, event: Accepted) -> None:
         if self._probing:
@@ -149,8 +157,8 @@ class Aimd:
             self._pace = evolve(self._pace, refill_rate=new, capacity=_capacity(new), reason=reason)
 
     def _sent_rate(self, now: float) -> float:
-        sent = sum(cost for at, cost in self._sent if at > now - MEASURED)
-        return sent / min(MEASURED, max(now - self._first_at, 1.0))
+        self._forget(now)
+        return self._units / min(MEASURED, max(now - self._first_at, 1.0))
 
     def _refused(self, event: Refused) -> None:
         reason = Reason.HOLD
@@ -170,9 +178,9 @@ class Aimd:
         old = self._pace.refill_rate
         cut = self.options.decrease_factor * event.refill_rate  # of the applied rate, so that clamps don't add up
         new = cut if 0 < cut < old else old
-        self.ssthresh = old
+        self.ssthresh = min(old, event.refill_rate) if event.refill_rate > 0 else old
         self._set_increase(new)
-        self._pace = evolve(self._pace, refill_rate=new, capacity=_capacity(new), learned_limit=old)
+        self._pace = evolve(self._pace, refill_rate=new, capacity=_capacity(new), learned_limit=self.ssthresh)
 
     def _set_increase(self, rate: float) -> None:
         assert self.ssthresh is not None
@@ -213,6 +221,7 @@ class Aimd:
             match row:
                 case [float() | int() as age, float() | int() as cost]:
                     policy._sent.append((now - age, cost))
+                    policy._units += cost
                 case _:
                     raise ValueError(f"not a snapshot of aimd: sent holds {row!r}")
         policy._pace = Pace(

@@ -52,6 +52,7 @@ class Reason(Enum):
     HOLD = "hold"
     CLEARED = "cleared"
     FIXED = "fixed"
+    FALLBACK = "fallback"  # the limiter's own word: the policy failed, and its last good pace took over
 
 
 @frozen(kw_only=True)
@@ -174,8 +175,11 @@ class Policy(Protocol):
     The class itself is called as `cls(options, *, seed, now, remembered=None)`, where options is an instance of
     its `options_class`, a frozen attrs class whose fields carry `unit` and `help` in their metadata and validate
     their range. `cls.restore(options, snapshot, *, seed, now)` continues exactly where `snapshot` was taken and
-    raises ValueError for a snapshot that is not its own. `claims` names the laws that this policy promises beside
-    those that every policy must hold.
+    raises ValueError for a snapshot that is not its own.
+
+    `tidegate policies check module:Class` puts a policy to the laws that every policy must hold. `claims` names those
+    that this one promises beside them. Where the nature of a policy forbids a law, an optional class attribute
+    `declines: ClassVar[Mapping[str, str]]` maps the law's name to the reason; the reason is shown in its stead.
     """
 
     options_class: ClassVar[type]

@@ -19,7 +19,6 @@ from policies.fixed import Fixed
 from policies.words import did_you_mean
 
 GROUP = "tidegate.policies"
-DEFAULT = "aimd"
 
 
 class PolicyClass(Protocol):
@@ -34,21 +33,26 @@ class PolicyClass(Protocol):
         """One that continues where the snapshot was taken; ValueError for a snapshot that is not its own."""
 
 
-BUILT_IN: Mapping[str, type] = {"aimd": Aimd, "fixed": Fixed}
+BUILT_IN: Mapping[str, type] = {
+    "aimd": Aimd,
+    "fixed": Fixed,
+}
 
 
 def names() -> list[str]:
     """Every policy that can be named, ours first."""
-    return [*BUILT_IN, *sorted(point.name for point in entry_points(group=GROUP) if point.name not in BUILT_IN)]
+    return [*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)} - BUILT_IN.keys())]
 
 
 def find(name: str) -> PolicyClass:
     """The class behind a name or "module:Class"; raises ValueError with what to do when there is none."""
     if name in BUILT_IN:
-        return _as_policy_class(BUILT_IN[name], name)
-    for point in entry_points(group=GROUP):
-        if point.name == name:
-            return _load(point.module, point.attr, name)
+        return as_policy_class(BUILT_IN[name], name)
+    offered = {point.value: point for point in entry_points(group=GROUP) if point.name == name}
+    if len(offered) > 1:
+        raise ValueError(f"policy {name!r} is offered more than once; say which: {', '.join(sorted(offered))}")
+    for point in offered.values():
+        return _load(point.module, point.attr, name)
     module, colon, attribute = name.partition(":")
     if colon:
         return _load(module, attribute, name)
@@ -58,16 +62,31 @@ def find(name: str) -> PolicyClass:
 def _load(module: str, attribute: str, name: str) -> PolicyClass:
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"policy {name!r} can't be imported: {error}") from error
-    return _as_policy_class(found, name)
+    except Exception as error:  # a stranger's module runs here, and may fail in any way
+        hint = "; is its folder on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
+        words = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"policy {name!r} can't be imported: {words}{hint}") from error
+    return as_policy_class(found, name)
 
 
-def _as_policy_class(found: object, name: str) -> PolicyClass:
+def as_policy_class(found: object, name: str) -> PolicyClass:
+    """The same thing if it is a policy class, as far as a class can be looked at; else ValueError naming it."""
     options = getattr(found, "options_class", None)
     if not (isinstance(found, type) and isinstance(options, type) and attrs.has(options)):
         raise ValueError(f"policy {name!r} is no policy class: see policies.contract.Policy")
+    missing = [verb for verb in ("on", "snapshot", "restore") if not callable(getattr(found, verb, None))]
+    if missing:
+        raise ValueError(f"policy {name!r} has no {' and no '.join(missing)}: see policies.contract.Policy")
     return found  # type: ignore[return-value]  # checked above as far as a class can be
+
+
+def instance(policy: PolicyClass, options: object, *, seed: int, now: float) -> Policy:
+    """A new controller; ValueError if the class, which may be a stranger's, can't be made."""
+    try:
+        return policy(options, seed=seed, now=now)
+    except Exception as error:
+        words = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"the policy can't be made: {words}") from error
 
 
 def make_options(policy: PolicyClass, given: Mapping[str, str]) -> object:
@@ -83,7 +102,11 @@ def make_options(policy: PolicyClass, given: Mapping[str, str]) -> object:
     try:
         made: object = policy.options_class(**values)
     except ValueError as error:
-        raise ValueError(f"policy option out of range: {error.args[0]}") from error
+        units = {f"'{name}'": field.metadata.get("unit") for name, field in fields.items()}  # as attrs quotes them
+        unit = next((f" ({unit})" for name, unit in units.items() if unit and name in str(error.args[0])), "")
+        raise ValueError(f"policy option out of range: {error.args[0]}{unit}") from error
+    except TypeError as error:
+        raise ValueError(f"policy option missing: {error}") from error
     return made
 
 

@@ -25,7 +25,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ("policies.registry", "controller.permits", "simulations.profile", "simulations.asked", "simulations.answers"),
     ("controller.adaptive", "controller.forms", "simulations.script", "simulations.census"),
     ("controller.limiter", "controller.dialects.", "controller.lines", "simulations.provider"),
-    ("controller.identity", "controller.repair", "controller.telemetry"),
+    ("controller.identity", "controller.repair", "controller.telemetry", "controller.stderr"),
     (
         "controller.gate",
         "controller.sources",

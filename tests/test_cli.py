@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -13,7 +14,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import PATIENCE, TIDEGATE, at, each, ids, results, run, start, statistics, upstream, write_prompts
+from command import (
+    PATIENCE,
+    TIDEGATE,
+    at,
+    each,
+    environment,
+    ids,
+    results,
+    run,
+    start,
+    statistics,
+    upstream,
+    write_prompts,
+)
 
 from controller.cli import main
 
@@ -201,8 +215,12 @@ def one_line_error(done: subprocess.CompletedProcess[str], *words: str, code: in
         (["p.jsonl", "--base-url", "http://x:99999/v1"], ["port"]),
         (["p.jsonl", "--base-url", "https://api.example.com/v1"], ["key", "api.example.com", "--api-key-env"]),
         (["p.jsonl", "--base-url", "https://u:p4ss@x/v1"], ["--base-url", "--api-key-env"]),
-        (["p.jsonl", "--base-url", "https://x/v1", "--api-key-env", "NO_SUCH"], ["NO_SUCH"]),
-        (["p.jsonl", "--base-url", "https://x/v1", "--api-key-file", "none.key"], ["none.key"]),
+        (["p.jsonl", "--base-url", "u:p4ss@x/v1"], ["--base-url", "--api-key-env"]),
+        (["p.jsonl", "--base-url", "https://x/v1?version=1"], ["--base-url", "query"]),
+        (["p.jsonl", "--base-url", "https://x/v1\n"], ["--base-url", "line ends"]),
+        (["p.jsonl", "--base-url", "http://a..localhost/v1"], ["--base-url", "host"]),
+        (["p.jsonl", "--base-url", "https://x/v1", "--api-key-env", "NO_SUCH"], ["--api-key-env", "that is set"]),
+        (["p.jsonl", "--base-url", "https://x/v1", "--api-key-file", "none.key"], ["--api-key-file", "No such file"]),
         (["p.jsonl", "--base-url", "sim:steedy"], ["steedy", 'did you mean "steady"']),
         (["p.jsonl", "--base-url", "sim:steady?rat=3"], ["rat", 'did you mean "rate"']),
         (["p.jsonl", "--base-url", "sim:steady", "--policy", "aimed"], ['did you mean "aimd"']),
@@ -220,6 +238,13 @@ def one_line_error(done: subprocess.CompletedProcess[str], *words: str, code: in
         (["p.jsonl", "--base-url", "sim:steady", "-o", "folder"], ["folder", "directory"]),
         (["p.jsonl", "--base-url", "sim:steady", "-o", "notes.txt"], ["notes.txt"]),
         (["p.jsonl", "--base-url", "sim:steady", "--decisions", "no/d"], ["no/d"]),
+        (["p.jsonl", "--base-url", "sim:steady", "--decisions", "link.jsonl"], ["--decisions", "p.jsonl"]),
+        (
+            ["p.jsonl", "--base-url", "sim:steady", "-o", "r.jsonl", "--decisions", "./r.jsonl"],
+            ["--decisions", "r.jsonl"],
+        ),
+        (["p.jsonl", "--base-url", "sim:steady", "--max-in-flight", "9" * 20], ["--max-in-flight", "at most"]),
+        (["p.jsonl", "--base-url", "sim:steady", "--policy", "json:Class"], ["json:Class"]),
         (["p.jsonl", "--base-url", "https://x", "--ca-file", "none.pem", "--api-key-env", "HOME"], ["none.pem"]),
         (["p.jsonl", "--base-url", "sim:steady", "--no-such-flag"], ["--no-such-flag"]),
     ],
@@ -469,3 +494,74 @@ def test_batch_lines_are_answered_as_batch_lines(tmp_path: Path, quick: str) -> 
     assert all(str(line["id"]).startswith("batch_req_") for line in by_id.values())
     again = run(prompts, "--base-url", quick, "-o", out)
     assert "0 attempts" in again.stderr
+
+
+# -- descriptors that are closed, broken or full
+
+
+def in_shell(command: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """`command` in a shell, where "$@" is the start of a run with these arguments."""
+    line = ["sh", "-c", command, "sh", *TIDEGATE, "run", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, env=environment(), check=False)
+
+
+def test_results_never_go_where_a_closed_stdout_left_room(tmp_path: Path) -> None:
+    prompts, trace = write_prompts(tmp_path / "p.jsonl", 2), tmp_path / "d.jsonl"
+    done = in_shell('"$@" >&-', prompts, "--base-url", "sim:steady", "--decisions", trace)
+    assert done.returncode == 2
+    assert "stdout is closed" in done.stderr
+
+
+def test_a_run_needs_no_descriptor_but_its_files(tmp_path: Path) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 2), tmp_path / "r.jsonl"
+    done = in_shell('"$@" <&- >&- 2>&-', prompts, "--base-url", "sim:steady", "-o", out)
+    assert (done.returncode, ids(results(out))) == (0, [0, 1])
+
+
+def test_a_closed_stderr_puts_no_word_among_the_results(tmp_path: Path) -> None:
+    done = in_shell('"$@" 2>&-', write_prompts(tmp_path / "p.jsonl", 3), "--base-url", "sim:steady")
+    assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == ["ok"] * 3
+
+
+def test_a_stderr_that_nobody_reads_holds_nothing_up(tmp_path: Path) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 5), tmp_path / "r.jsonl"
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 65_536)
+    os.set_blocking(writing, True)
+    process = start(prompts, "--base-url", "sim:steady", "-o", out, stderr=writing)
+    assert process.wait(PATIENCE) == 0
+    process.communicate()
+    os.close(reading)
+    os.close(writing)
+    assert len(results(out)) == 5
+
+
+def test_a_decision_log_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 20), tmp_path / "r.jsonl"
+    done = run(prompts, "--base-url", "sim:steady", "-o", out, "--decisions", "/dev/full")
+    assert (done.returncode, len(results(out))) == (0, 20)
+    assert "--decisions: not all was written" in done.stderr
+
+
+def test_a_port_in_use_is_said_in_one_line(quick: str) -> None:
+    port = quick.rsplit(":", 1)[1].removesuffix("/v1")
+    command = [*TIDEGATE, "upstream", "steady", "--port", port]
+    one_line_error(subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False), port)
+
+
+def test_a_dash_means_stdout_as_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(write_prompts(tmp_path / "p.jsonl", 2), "--base-url", "sim:steady", "-o", "-")
+    assert len(done.stdout.splitlines()) == 2
+    assert not (tmp_path / "-").exists()
+
+
+def test_a_line_without_a_model_among_others_is_an_error_result(tmp_path: Path, quick: str) -> None:
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
+    prompts.write_text('{"prompt": "a", "model": "m"}\n' * 5 + '"no model"\n')
+    done = run(prompts, "--base-url", quick, "-o", out, *FAST)
+    assert done.returncode == 1
+    assert [line["line"] for line in results(out) if line["status"] == "error"] == [6]

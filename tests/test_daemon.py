@@ -165,7 +165,7 @@ def test_an_upstream_that_never_answers_parks_the_run_resumably() -> None:
 
 
 def test_a_router_that_turns_every_refusal_into_a_502_is_survived() -> None:
-    """Half of all answers are 502 for no reason of the prompt's: held, probed, and nothing fails."""
+    """Half of all answers are 502 for no reason of the prompt's: held and probed, and hardly one is given up."""
     out = run(
         prompts(60), "flaky?words=1&error_share=0.5&error_status=502&reset_share=0&cut_share=0&stall_share=0", seed=2
     )
@@ -234,3 +234,28 @@ def test_a_source_that_fails_midway_ends_the_run_resumably() -> None:
     out = run_virtual(lines(), Provider(load_profile("steady?words=1")), Settings())
     assert out.exit is Exit.LOCAL_IO
     assert 1 <= out.tally.ok == len(out.results)
+
+
+def test_a_policy_that_never_holds_does_not_hammer_the_upstream() -> None:
+    out = run(prompts(30), "gemini-free", seed=1, policy="fixed", policy_option=("refill_rate=3",))
+    assert out.tally.ok == 30
+    assert out.tally.attempts < 150
+
+
+def test_an_hour_of_maintenance_pages_makes_no_error_results() -> None:
+    """200 with HTML, or streams that end early: as bad as refused connections, so nothing is given up."""
+    out = run(prompts(60), "steady?words=1&truncate_share=1", give_up_after=3600.0)
+    assert (out.exit, out.tally.ok) == (Exit.UPSTREAM, 0)
+    assert out.tally.attempts < 300
+
+
+def test_patience_is_not_lost_over_what_is_nobodys_fault() -> None:
+    slow_ceiling = run(prompts(3), requests_per_minute=0.05)
+    assert (slow_ceiling.exit, slow_ceiling.tally.ok) == (Exit.OK, 3)
+    patient = {"total_timeout": 3600.0, "between_payloads_timeout": 3000.0}
+    long_answers = run(prompts(3), "steady?latency=2000&first_token=0.01&words=300", **patient)
+    assert (long_answers.exit, long_answers.tally.ok) == (Exit.OK, 3)
+    long_hold = run(prompts(30), "steady?rate=0.001&burst=20&retry_after=890")
+    assert (long_hold.exit, long_hold.tally.ok) == (Exit.OK, 30)
+    only_bad = run([json.dumps({"prompt": f"{n}", "n": 0}).encode() for n in range(5)], give_up_after=1.0)
+    assert only_bad.exit in (Exit.OK, Exit.SOME_FAILED)

@@ -71,7 +71,7 @@ async def test_a_full_disk_leaves_whole_records_only_and_every_later_write_says_
         ):
             await journal.write([record(2), record(3), record(4)])
         assert isinstance(told.value.__cause__, OSError)
-        assert (told.value.name, told.value.closed_pipe) == (str(path), False)
+        assert str(path) in str(told.value)
         assert bytes_of(path) == whole
         with pytest.raises(JournalError, match="File too large"):
             await journal.write([record(5)])
@@ -121,7 +121,7 @@ async def test_a_fifo_is_written_to_and_its_end_is_a_closed_pipe(tmp_path: Path)
         os.close(reader)
         with pytest.raises(JournalError) as told:
             await journal.write([record(2)])
-        assert told.value.closed_pipe
+        assert "Broken pipe" in str(told.value)
 
 
 @contextmanager
@@ -146,7 +146,7 @@ async def test_case_c100_a_closed_stdout_is_told_apart_and_stays_open() -> None:
         os.close(reader)
         with pytest.raises(JournalError, match="stdout: Broken pipe") as told:
             await journal.write([record(2)])
-        assert told.value.closed_pipe
+        assert "Broken pipe" in str(told.value)
     os.fstat(1)  # not ours to close
 
 
@@ -190,7 +190,7 @@ def test_results_never_go_into_their_own_input_by_whatever_name(tmp_path: Path) 
     (tmp_path / "hard").hardlink_to(prompts)
     (tmp_path / "soft").symlink_to(prompts)
     for output in (prompts, tmp_path / "hard", tmp_path / "soft", tmp_path / "." / "prompts.jsonl"):
-        with pytest.raises(ValueError, match=r"own input .*prompts\.jsonl"):
+        with pytest.raises(ValueError, match=r"-o would write into .*prompts\.jsonl"):
             check_output(str(output), ["/dev/null", str(prompts)])
     check_output(str(tmp_path / "results.jsonl"), [str(prompts)])
     check_output("/dev/null", [str(prompts)])
@@ -203,7 +203,7 @@ def test_a_redirected_stdout_is_known_as_an_input_too(tmp_path: Path) -> None:
     saved, fd = os.dup(1), os.open(prompts, os.O_WRONLY | os.O_APPEND)
     os.dup2(fd, 1)
     try:
-        with pytest.raises(ValueError, match="own input"):
+        with pytest.raises(ValueError, match="-o would write into"):
             check_output("-", [str(prompts)])
     finally:
         os.dup2(saved, 1)

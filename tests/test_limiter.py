@@ -163,10 +163,78 @@ def test_a_pause_ends_with_an_empty_bucket() -> None:
 
 
 def test_a_refused_attempt_gets_its_reservation_back_once() -> None:
-    limiter = fixed_limiter(0.001)
-    limiter.settle(admitted(limiter, 0.0), REFUSED, 0.0)
-    admitted(limiter, 0.0)
-    assert blocked(limiter, 0.0).by is Blocked.RATE
+    limiter = fixed_limiter(1.0)
+    booking = limiter.admit({"requests": 50.0}, 0.0)
+    assert isinstance(booking, Booking)
+    assert limiter.dimensions["requests"].bucket.level == -49
+    limiter.settle(booking, REFUSED, 0.0)
+    assert limiter.dimensions["requests"].bucket.level == 0, "back, and emptied by the pause"
+
+
+def test_a_refusal_without_a_hint_holds_even_if_the_policy_does_not() -> None:
+    """The refused prompt is the first in the queue: it would be sent again at once, for ever."""
+    limiter = fixed_limiter(1000.0)
+    now, holds = 0.0, []
+    for _ in range(9):
+        limiter.settle(admitted(limiter, now), REFUSED, now)
+        holds.append(limiter.held_until - now)
+        now = limiter.held_until + 0.01
+    assert holds == pytest.approx([0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 30, 30])
+    limiter.settle(admitted(limiter, now), OK, now)
+    limiter.settle(admitted(limiter, now + 1), REFUSED, now + 1)
+    assert limiter.held_until - now - 1 == pytest.approx(0.3)
+
+
+def test_answers_that_are_never_whole_hold_the_key_although_they_are_accepted() -> None:
+    """A maintenance page with status 200, streams that are cut: the prompts are not to blame."""
+    limiter = fixed_limiter(1000.0)
+    html = Failed(kind=Kind.MALFORMED, message="HTML", status=200)
+    budgets = []
+    for number in range(6):
+        now = max(float(number), limiter.held_until + 1.0)
+        booking = admitted(limiter, now, owner=str(number))
+        limiter.accept(booking, {}, now)
+        budgets.append(limiter.settle(booking, html, now).spends_budget)
+    assert budgets == [True] * 4 + [False] * 2
+    now = limiter.held_until + 1.0
+    probe = admitted(limiter, now)
+    limiter.accept(probe, {}, now)
+    assert blocked(limiter, now + 1).by is Blocked.PROBE, "accepted is not yet whole"
+    limiter.settle(probe, OK, now + 2)
+    assert limiter.statistics(now + 2).probing is False
+
+
+def two_dimensions() -> Limiter:
+    buckets = {}
+    for name in ("requests", "tokens"):
+        policy = Aimd(AimdOptions(start_rate=10.0), seed=0, now=0.0)
+        buckets[name] = AdaptiveBucket(policy, 0.0)
+    return Limiter(buckets, 10)
+
+
+@pytest.mark.parametrize(("named", "cut"), [("tokens", "tokens"), ("requests", "requests"), (None, "requests")])
+def test_a_refusal_cuts_the_dimension_it_names_and_the_others_only_hold(named: str | None, cut: str) -> None:
+    limiter = two_dimensions()
+    booking = limiter.admit({"requests": 1.0, "tokens": 1.0}, 0.0)
+    assert isinstance(booking, Booking)
+    limiter.settle(booking, Throttled(status=429, message="", dimension=named), 0.0)
+    rates = limiter.statistics(0.0).refill_rate
+    assert {name for name, rate in rates.items() if rate < 10.0} == {cut}
+    assert rates[cut] == pytest.approx(7.0)
+
+
+def test_an_unnamed_refusal_is_booked_on_the_dimension_that_held_the_attempt_back() -> None:
+    limiter = two_dimensions()
+    cost = {"requests": 0.1, "tokens": 1.0}
+    assert isinstance(limiter.admit(cost, 0.0), Booking)
+    wait = limiter.admit(cost, 0.0)
+    assert isinstance(wait, Wait)
+    assert wait.dimension == "tokens"
+    booking = limiter.admit(cost, wait.until, waited=wait)
+    assert isinstance(booking, Booking)
+    assert booking.limited_by == {"requests": LimitedBy.OTHER, "tokens": LimitedBy.RATE}
+    limiter.settle(booking, REFUSED, wait.until)
+    assert limiter.statistics(1.0).refill_rate == {"requests": 10.0, "tokens": pytest.approx(7.0)}
 
 
 def test_an_attempt_that_never_connected_is_refunded_and_a_lost_one_is_not() -> None:

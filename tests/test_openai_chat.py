@@ -499,3 +499,10 @@ def test_a_name_is_taken_as_given_and_a_wrong_one_gets_advice() -> None:
 def test_keys_go_where_the_provider_looks_for_them() -> None:
     assert dialect_for("openai", "").key_headers("k") == {"authorization": "Bearer k"}
     assert dialect_for("azure", "").key_headers("k") == {"api-key": "k"}
+
+
+def test_one_request_more_than_a_limit_below_one_is_a_throttle_and_not_too_large() -> None:
+    message = "Rate limit reached for m on requests per min (RPM): Limit 0.06, Used 0, Requested 1."
+    body = {"error": {"message": message, "type": "requests", "code": "rate_limit_exceeded"}}
+    outcome = OpenAIChat().classify(429, {}, json.dumps(body).encode(), wall_now=0.0)
+    assert isinstance(outcome, Throttled)

@@ -68,16 +68,18 @@ class Shop:
         return await self.bench.outbox.take()
 
 
-def shop(outcomes: Sequence[Outcome], *, rate: float = 1000.0, allowed: int = 5, longest_wait: float = 900.0) -> Shop:
+def shop(
+    outcomes: Sequence[Outcome], *, rate: float = 1000.0, max_in_flight: int = 10, longest_wait: float = 900.0
+) -> Shop:
     now = trio.current_time()
     policy = Fixed(FixedOptions(refill_rate=rate), seed=0, now=now)
-    gate = Gate(Limiter({"requests": AdaptiveBucket(policy, now)}, 10))
+    gate = Gate(Limiter({"requests": AdaptiveBucket(policy, now)}, max_in_flight))
     script = Script(outcomes)
     bench = Bench(
         gate_of=lambda _: gate,
         upstream=script,  # type: ignore[arg-type]  # only its attempt is used
         outbox=Outbox(20),
-        backoff=Backoff(allowed=allowed),
+        backoff=Backoff(),
         longest_wait=longest_wait,
         rng=random.Random(1),
         stop=Stop(),
@@ -92,7 +94,7 @@ async def test_a_completed_prompt_is_handed_over_with_its_timing(autojump_clock:
     assert [result.answer for result in results] == [OK.answer, OK.answer]
     assert results[1].timing.queued == pytest.approx(1.0), "the bucket gives one every 2 s, and a took 1 s"
     assert results[1].timing.total == pytest.approx(1.0)
-    assert (a.bench.tally.ok, a.bench.tally.input_tokens, a.bench.tally.in_hand) == (2, 14, 0)
+    assert (results[0].usage, a.bench.tally.in_hand) == (USAGE, 0)
 
 
 async def test_a_throttled_prompt_goes_round_and_never_fails(autojump_clock: trio.testing.MockClock) -> None:
@@ -111,8 +113,7 @@ async def test_a_transient_failure_is_tried_again_until_the_budget_is_spent(
 
 
 async def test_the_back_off_is_outside_the_gate(autojump_clock: trio.testing.MockClock) -> None:
-    a = shop([LOST, LOST, OK], rate=1000.0)
-    a.gate.limiter.max_in_flight = 1
+    a = shop([LOST, LOST, OK], max_in_flight=1)
     results = await a.run("a", "b", "c", workers=3)
     assert len(results) == 3
     starts = [at for _, at in a.script.attempts]
@@ -185,3 +186,30 @@ async def test_the_outbox_holds_workers_back_when_nothing_is_written(autojump_cl
     results = await a.run(*(str(n) for n in range(50)), workers=4, cancel_after=1000.0)
     assert len(results) == 20
     assert len(a.script.attempts) == 20
+
+
+async def test_a_throttled_prompt_comes_before_those_that_were_never_sent(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    a = shop([REFUSED, OK], rate=1.0)
+    await a.run("a", "b", "c", workers=3)
+    assert [key for key, _ in a.script.attempts][:2] == ["a", "a"]
+
+
+async def test_two_prompts_that_kill_every_answer_end_in_error_at_last(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Their failures look like an outage; without a bound they would be probed for ever."""
+    a = shop([Failed(kind=Kind.SERVER, message="boom", status=500)])
+    results = await a.run("a", "b", workers=2)
+    assert [result.answer for result in results] == [None, None]
+    assert all(10 <= result.attempts <= 20 for result in results)
+
+
+async def test_a_connection_that_is_refused_never_uses_the_budget_while_others_meet_it_too(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    unreachable = Failed(kind=Kind.CONNECT, message="connection refused", sent=False)
+    a = shop([unreachable])
+    assert await a.run("a", "b", workers=2, cancel_after=7200.0) == []
+    assert len(a.script.attempts) > 100

@@ -151,7 +151,7 @@ def _never_fits(message: str) -> bool:
     """More was requested than the whole limit: no wait will help."""
     if numbers := _LIMIT_AND_REQUESTED.search(message):
         limit, requested = (int(number.replace(",", "") or "0") for number in numbers.groups())
-        return requested > limit
+        return requested > max(limit, 1)  # "Requested 1" counts requests, of which one is the least
     return bool(_TOO_LARGE.search(message))
 
 

@@ -252,8 +252,8 @@ def test_an_hour_of_maintenance_pages_makes_no_error_results() -> None:
 def test_patience_is_not_lost_over_what_is_nobodys_fault() -> None:
     slow_ceiling = run(prompts(3), requests_per_minute=0.05)
     assert (slow_ceiling.exit, slow_ceiling.tally.ok) == (Exit.OK, 3)
-    patient = {"total_timeout": 3600.0, "between_payloads_timeout": 3000.0}
-    long_answers = run(prompts(3), "steady?latency=2000&first_token=0.01&words=300", **patient)
+    profile = "steady?latency=2000&first_token=0.01&words=300"
+    long_answers = run(prompts(3), profile, total_timeout=3600.0, between_payloads_timeout=3000.0)
     assert (long_answers.exit, long_answers.tally.ok) == (Exit.OK, 3)
     long_hold = run(prompts(30), "steady?rate=0.001&burst=20&retry_after=890")
     assert (long_hold.exit, long_hold.tally.ok) == (Exit.OK, 30)

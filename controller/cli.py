@@ -26,7 +26,8 @@ from controller.settings import Settings, build, flag_of
 from controller.sources import STDIN
 from controller.stderr import say
 from controller.telemetry import Exit
-from policies import registry
+from simulations.check import policies
+from simulations.commands import simulate
 from simulations.profile import load_profile
 from simulations.provider import Provider
 from simulations.server import serve as serve_simulated
@@ -166,18 +167,5 @@ async def _serve_upstream(provider: Provider, host: str, port: int, profile: str
                 break
 
 
-@commands.command("policies")
-def list_policies() -> int:
-    """List the rate policies and their options."""
-    for name in registry.names():
-        policy = registry.find(name)
-        click.echo(f"{name}: {first_sentence(policy)}")
-        for option in attrs.fields(policy.options_class):
-            unit = f" {option.metadata['unit']}" if option.metadata.get("unit") else ""
-            click.echo(f"    {option.name}={option.default}{unit}: {option.metadata.get('help', '')}")
-    return Exit.OK
-
-
-def first_sentence(thing: object) -> str:
-    """The first line of what a class, or the file it stands in, says of itself."""
-    return (sys.modules[thing.__module__].__doc__ or "").strip().partition("\n")[0]
+commands.add_command(simulate)
+commands.add_command(policies)

@@ -30,7 +30,7 @@ from controller.telemetry import Exit, Stop, Tally
 from controller.upstream import Upstream
 from controller.worker import Bench, work
 from policies import registry
-from policies.contract import JSON
+from policies.contract import JSON, Reason
 
 AcceptPrompt = Callable[[Prompt], Awaitable[None]]
 AcceptResult = Callable[[Result], Awaitable[None]]
@@ -72,6 +72,7 @@ class Gates:
 
     make_limiter: Callable[[float], Limiter]
     log: Log
+    warn: Callable[[str], None] = lambda _: None  # told once of each policy that failed
     by_model: dict[str, Gate] = field(factory=dict)
     _closed: bool = False
 
@@ -80,10 +81,16 @@ class Gates:
         model = str(prompt.request.get("model"))
         if model not in self.by_model:
             limiter = self.make_limiter(trio.current_time())
-            self.by_model[model] = Gate(limiter, lambda decision: self.log(model, decision))
+            self.by_model[model] = Gate(limiter, lambda decision: self._heard(model, decision))
             if self._closed:
                 self.by_model[model].close()
         return self.by_model[model]
+
+    def _heard(self, model: str, decision: Decision) -> None:
+        self.log(model, decision)
+        if decision.reason is Reason.FALLBACK:
+            fault = self.by_model[model].limiter.dimensions[decision.dimension].fault
+            self.warn(f"the policy failed, and aimd goes on from its last good pace ({model}): {fault}")
 
     def answering(self) -> bool:
         """Some attempt under way has been accepted."""

@@ -119,7 +119,8 @@ class Gate:
 
     def _settle(self, permit: Permit, booking: Booking) -> None:
         outcome = permit.outcome or Failed(kind=Kind.CANCELLED, message="cancelled", sent=permit.seen.sent)
-        permit.settlement = self.limiter.settle(booking, outcome, trio.current_time())
+        first = permit.seen.first_token_at
+        permit.settlement = self.limiter.settle(booking, outcome, trio.current_time(), first_token_at=first)
         self._changed(permit.settlement.decisions)
 
     def _changed(self, decisions: tuple[Decision, ...]) -> None:

@@ -84,6 +84,7 @@ class Job:
         ):
             nursery.start_soon(listen_to_signals, self.stop)
             nursery.start_soon(self._say_when_stopping)
+            gates.warn = self.say
             nursery.start_soon(show, self._progress_mode(), lambda: self._line(gates))
             parts = Parts(
                 settings=self.settings,

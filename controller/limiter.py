@@ -15,7 +15,7 @@ from attrs import define, field
 
 from controller.adaptive import AdaptiveBucket, Row
 from controller.outcome import TRANSIENT, Completed, Failed, Outcome, Throttled
-from controller.permits import Blocked, Booking, Cost, Decision, Facts, Settlement, Statistics, Wait
+from controller.permits import Blocked, Booking, Cost, Decision, Facts, Settlement, Statistics, Wait, limited_by
 from policies.contract import (
     Accepted,
     Admitted,
@@ -62,7 +62,7 @@ class Limiter:
         wait = self._obstacle(cost, now)
         if wait is not None:
             return wait
-        limited = {name: _limited_by(name, waited) for name in self.dimensions}
+        limited = {name: limited_by(name, waited) for name in self.dimensions}
         booking = Booking(number=self._next, owner=owner, admitted_at=now, cost=cost, limited_by=limited)
         self._next += 1
         self._open[booking.number] = booking
@@ -134,8 +134,10 @@ class Limiter:
             },
         )
 
-    def settle(self, booking: Booking, outcome: Outcome, now: float) -> Settlement:
-        """Book the end of an attempt, exactly once."""
+    def settle(
+        self, booking: Booking, outcome: Outcome, now: float, *, first_token_at: float | None = None
+    ) -> Settlement:
+        """Book the end of an attempt, exactly once. first_token_at: instant of its first payload, if one came."""
         before = self.accept(booking, {}, now) if isinstance(outcome, Completed) else ()
         assert booking.number in self._open, "settled twice"
         facts = {name: self._facts(booking, name, now) for name in self.dimensions}
@@ -146,7 +148,8 @@ class Limiter:
             case Completed() | Failed() if booking.accepted:
                 self._answered(booking, outcome, now)
                 ends: dict[str, Event] = {
-                    name: Settled(**facts[name], true_cost=booking.cost[name]) for name in self.dimensions
+                    name: Settled(**facts[name], true_cost=booking.cost[name], first_token_at=first_token_at)
+                    for name in self.dimensions
                 }
                 told = self._tell(now, ends)
                 return Settlement(decisions=(*before, *told), spends_budget=not self._broken.blames_upstream)
@@ -243,13 +246,3 @@ class Limiter:
             held_for=max(self.held_until - now, 0.0),
             probing=self._probes is not None,
         )
-
-
-def _limited_by(name: str, waited: Wait | None) -> LimitedBy:
-    if waited is None:
-        return LimitedBy.APP
-    if waited.by is Blocked.IN_FLIGHT:
-        return LimitedBy.IN_FLIGHT
-    if waited.by is Blocked.RATE and waited.dimension == name:
-        return LimitedBy.CEILING if waited.at_ceiling else LimitedBy.RATE
-    return LimitedBy.OTHER

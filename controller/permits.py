@@ -85,3 +85,14 @@ class Statistics:
     refill_rate: Mapping[str, float]
     held_for: float  # seconds left of the longest hold
     probing: bool
+
+
+def limited_by(name: str, waited: Wait | None) -> LimitedBy:
+    """What held an attempt back in one dimension, from what the head of the queue was told last."""
+    if waited is None:
+        return LimitedBy.APP
+    if waited.by is Blocked.IN_FLIGHT:
+        return LimitedBy.IN_FLIGHT
+    if waited.by is Blocked.RATE and waited.dimension == name:
+        return LimitedBy.CEILING if waited.at_ceiling else LimitedBy.RATE
+    return LimitedBy.OTHER

@@ -76,7 +76,7 @@ class Settings:
     follow: bool = _set(False, "keep reading a file that grows, until stopped")
     first: int | None = _optional(int, "read only so many lines", unit="lines", low=1)
     resume: bool = _set(True, "skip what the output holds already; off for live streams")
-    policy: str = _set("aimd", "rate policy: a name from `tidegate policies`, or module:Class")
+    policy: str = _set("recall", "rate policy: a name from `tidegate policies`, or module:Class")
     policy_option: tuple[str, ...] = _set((), "KEY=VALUE for the policy; repeatable")
     requests_per_minute: float | None = _optional(
         float, "ceiling: never send more, whatever the policy thinks", unit="requests/min", low=1e-6

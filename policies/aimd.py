@@ -184,7 +184,8 @@ class Aimd:
 
     def _set_increase(self, rate: float) -> None:
         assert self.ssthresh is not None
-        default = (self.ssthresh - rate) / self.options.recovery_time
+        gap = max(self.ssthresh - rate, (1 - self.options.decrease_factor) * rate)  # never 0, or it would freeze
+        default = gap / self.options.recovery_time
         self._increase = self.options.increase_per_second or default
 
     def snapshot(self, now: float) -> dict[str, JSON]:

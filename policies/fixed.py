@@ -33,7 +33,12 @@ class Fixed:
     """Always the same pace."""
 
     options_class: ClassVar[type] = FixedOptions
-    claims: ClassVar[frozenset[str]] = frozenset({"success_never_lowers"})
+    claims: ClassVar[frozenset[str]] = frozenset({"success_never_lowers", "one_cut_per_epoch"})
+    declines: ClassVar[Mapping[str, str]] = {
+        "limit_is_found": "its rate is the user's, and the limit may lie anywhere",
+        "refusals_stay_rare": "its rate is the user's, and may lie above the limit",
+        "step_up_is_followed": "its rate is the user's, whatever the limit does",
+    }
 
     def __init__(self, options: FixedOptions, *, seed: int, now: float, remembered: Remembered | None = None) -> None:
         del seed, now, remembered

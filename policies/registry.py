@@ -16,6 +16,11 @@ import attrs
 from policies.aimd import Aimd
 from policies.contract import JSON, Policy, Remembered
 from policies.fixed import Fixed
+from policies.gradient import Gradient
+from policies.headers import Headers
+from policies.mimd import Mimd
+from policies.recall import Recall
+from policies.sprint import Sprint
 from policies.words import did_you_mean
 
 GROUP = "tidegate.policies"
@@ -36,6 +41,11 @@ class PolicyClass(Protocol):
 BUILT_IN: Mapping[str, type] = {
     "aimd": Aimd,
     "fixed": Fixed,
+    "recall": Recall,
+    "headers": Headers,
+    "sprint": Sprint,
+    "gradient": Gradient,
+    "mimd": Mimd,
 }
 
 

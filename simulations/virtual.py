@@ -117,7 +117,9 @@ class _Virtual:
                 read=read,
                 write=write,
                 upstream=upstream,
-                gates=Gates(limiter_maker(self.settings), DecisionLog(decisions.append, started_at)),
+                gates=Gates(
+                    limiter_maker(self.settings), DecisionLog(lambda line: decisions.append(line.decode()), started_at)
+                ),
                 defaults=self.defaults,
                 tally=tally,
                 stop=stop,

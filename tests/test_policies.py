@@ -1,223 +1,46 @@
-"""Laws of every built-in policy on traces of events, then the literal law of aimd by numbers."""
+"""Every built-in policy before the conformance kit, then the literal law of aimd by numbers, then the registry."""
 
 from __future__ import annotations
 
-import json
-import math
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 
-import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from attrs import field, frozen, validators
 
 from policies import registry
 from policies.aimd import Aimd, AimdOptions
-from policies.contract import (
-    Accepted,
-    Admitted,
-    Event,
-    Hints,
-    LimitedBy,
-    Pace,
-    Policy,
-    Reason,
-    Refused,
-    Remembered,
-    Scope,
-    Settled,
-    Unknown,
-)
+from policies.contract import Accepted, Admitted, LimitedBy, Pace, Policy, Reason, Refused, Remembered, Scope
+from policies.law import Law, Standing, Subject
+from simulations.check import judge, laws_of, lines_of
 
 START = 1000.0
-ODD = st.sampled_from([None, 1.0, 0.2, 3600.0, -1.0, 0.0, math.inf, -math.inf, math.nan, 1e308])
 
 
-@attrs.frozen(kw_only=True)
-class Step:
-    """One thing that happens: `what` to one of the open permits (`which` picks it) after `wait` seconds."""
-
-    what: str
-    wait: float
-    which: int
-    limited_by: LimitedBy
-    scope: Scope
-    retry_after: float | None
-
-
-STEPS = st.lists(
-    st.builds(
-        Step,
-        what=st.sampled_from(["admit", "admit", "admit", "accept", "accept", "refuse", "settle", "lose"]),
-        wait=st.sampled_from([0.0, 0.001, 0.05, 0.5, 5.0, 40.0, 700.0]),
-        which=st.integers(0, 50),
-        limited_by=st.sampled_from([LimitedBy.RATE, LimitedBy.RATE, *LimitedBy]),
-        scope=st.sampled_from(Scope),
-        retry_after=ODD,
-    ),
-    max_size=80,
-)
-
-
-def events(policy: Policy, steps: list[Step], shift: float = 0.0) -> list[tuple[Event, Pace]]:
-    """Play the steps to the policy as a limiter would; the events with the pace after each."""
-    now, numbers, told = START + shift, 0, []
-    admitted: dict[int, tuple[float, LimitedBy]] = {}
-
-    def tell(kind: type[Event], permit: int, **more: object) -> None:
-        at, limited_by = admitted[permit]
-        common = {
-            "now": now,
-            "permit": permit,
-            "admitted_at": at,
-            "cost": 1.0,
-            "limited_by": limited_by,
-            "in_flight": max(1, len(admitted)),
-            "refill_rate": policy.pace.refill_rate,
-        }
-        event = kind(**common, **more)  # type: ignore[arg-type]  # mypy can't follow the dict
-        told.append((event, policy.on(event)))
-
-    for step in steps:
-        now += step.wait
-        if step.what == "admit":
-            admitted[numbers] = (now, step.limited_by)
-            tell(Admitted, numbers)
-            numbers += 1
-        elif admitted:
-            permit = sorted(admitted)[step.which % len(admitted)]
-            if step.what == "accept":
-                tell(Accepted, permit, hints=Hints())
-            elif step.what == "refuse":
-                tell(Refused, permit, scope=step.scope, retry_after=step.retry_after)
-            elif step.what == "settle":
-                tell(Settled, permit, true_cost=1.0, first_token_at=None)
-            else:
-                tell(Unknown, permit)
-            if step.what != "accept":
-                del admitted[permit]
-    return told
-
-
-def make(name: str, shift: float = 0.0) -> Policy:
+def built_in(name: str) -> Subject:
     policy_class = registry.find(name)
-    return policy_class(registry.make_options(policy_class, {}), seed=1, now=START + shift)
+    return Subject(policy_class, registry.make_options(policy_class, {}))
 
 
-every_policy = pytest.mark.parametrize("name", list(registry.BUILT_IN))
+ON_TRIAL = [
+    pytest.param(name, law, id=f"{name}-{law.name}") for name in registry.BUILT_IN for law in laws_of(built_in(name))
+]
 
 
-@every_policy
-@given(steps=STEPS)
-def test_a_pace_is_always_one_that_can_be_kept(name: str, steps: list[Step]) -> None:
-    for _, pace in events(make(name), steps):
-        assert math.isfinite(pace.refill_rate)
-        assert pace.refill_rate > 0
-        assert pace.capacity >= 1
-        assert math.isfinite(pace.capacity)
-        assert not math.isnan(pace.held_until)
+def verdict_is_not_broken(name: str, law: Law[object], *, examples: int, seed: int) -> None:
+    verdict = judge(law, built_in(name), examples=examples, seed=seed)
+    assert verdict.standing is not Standing.BROKEN, "\n".join(lines_of(verdict))
 
 
-@every_policy
-@given(steps=STEPS)
-def test_a_refusal_never_raises_the_rate(name: str, steps: list[Step]) -> None:
-    policy = make(name)
-    before = policy.pace
-    for event, pace in events(policy, steps):
-        if isinstance(event, Refused):
-            assert pace.refill_rate <= before.refill_rate
-            assert pace.capacity <= before.capacity
-        before = pace
+@pytest.mark.parametrize(("name", "law"), ON_TRIAL)
+def test_a_built_in_policy_keeps_every_law_it_does_not_decline(name: str, law: Law[object]) -> None:
+    verdict_is_not_broken(name, law, examples=6, seed=0)
 
 
-@every_policy
-@given(steps=STEPS)
-def test_only_a_success_that_was_limited_by_the_rate_raises_it(name: str, steps: list[Step]) -> None:
-    policy = make(name)
-    before = policy.pace
-    for event, pace in events(policy, steps):
-        if pace.refill_rate > before.refill_rate:
-            assert isinstance(event, Accepted)
-            assert event.limited_by is LimitedBy.RATE
-        before = pace
-
-
-@every_policy
-@given(steps=STEPS)
-def test_what_was_admitted_before_a_cut_teaches_nothing_after_it(name: str, steps: list[Step]) -> None:
-    policy = make(name)
-    before, newest, newest_at_cut = policy.pace, -1, -1
-    for event, pace in events(policy, steps):
-        if isinstance(event, Admitted):
-            newest = event.permit
-        if isinstance(event, Accepted | Refused) and event.permit <= newest_at_cut:
-            assert pace is before, "stale, so nothing changes, not even the object"
-        if pace.refill_rate < before.refill_rate:
-            newest_at_cut = newest
-        before = pace
-
-
-@every_policy
-@given(steps=STEPS)
-def test_an_unknown_end_and_an_overload_never_change_the_rate(name: str, steps: list[Step]) -> None:
-    policy = make(name)
-    before = policy.pace
-    for event, pace in events(policy, steps):
-        if isinstance(event, Unknown | Settled) or (isinstance(event, Refused) and event.scope is Scope.OVERLOAD):
-            assert pace.refill_rate == before.refill_rate
-        before = pace
-
-
-@every_policy
-@given(steps=STEPS, shift=st.sampled_from([1e6, -900.0, 0.123]))
-def test_shifting_all_times_changes_no_rate(name: str, steps: list[Step], shift: float) -> None:
-    here = events(make(name), steps)
-    there = events(make(name, shift), steps, shift)
-    for (_, one), (_, other) in zip(here, there, strict=True):
-        assert one.refill_rate == pytest.approx(other.refill_rate, rel=1e-3)
-
-
-@every_policy
-@given(steps=STEPS, split=st.integers(0, 80))
-def test_a_restored_snapshot_continues_exactly(name: str, steps: list[Step], split: int) -> None:
-    told = events(make(name), steps)
-    policy_class = registry.find(name)
-    options = registry.make_options(policy_class, {})
-    first = policy_class(options, seed=1, now=START)
-    for event, _ in told[:split]:
-        first.on(event)
-    now = told[:split][-1][0].now if told[:split] else START
-    kept = json.loads(json.dumps(first.snapshot(now)))
-    again = policy_class.restore(options, kept, seed=1, now=now)
-    for event, pace in told[split:]:
-        restored = again.on(event)
-        assert restored.refill_rate == pytest.approx(pace.refill_rate, rel=1e-9)
-        assert restored.held_until == pytest.approx(pace.held_until, abs=1e-6) or pace.held_until < event.now
-        assert (restored.unresolved_limit, restored.drain) == (pace.unresolved_limit, pace.drain)
-
-
-@every_policy
-@given(steps=STEPS)
-def test_the_same_events_give_the_same_paces(name: str, steps: list[Step]) -> None:
-    assert events(make(name), steps) == events(make(name), steps) or any(
-        step.retry_after is not None and math.isnan(step.retry_after) for step in steps
-    ), "NaN in an event is not equal to itself"
-
-
-@every_policy
-@given(steps=STEPS)
-def test_a_policy_keeps_the_laws_it_claims(name: str, steps: list[Step]) -> None:
-    policy = make(name)
-    before, newest, newest_at_cut = policy.pace, -1, -1
-    for event, pace in events(policy, steps):
-        if isinstance(event, Admitted):
-            newest = event.permit
-        if isinstance(event, Accepted) and "success_never_lowers" in policy.claims:
-            assert pace.refill_rate >= before.refill_rate
-        if isinstance(event, Refused) and "one_cut_per_epoch" in policy.claims and event.permit <= newest_at_cut:
-            assert pace.refill_rate == before.refill_rate
-        if pace.refill_rate < before.refill_rate:
-            newest_at_cut = newest
-        before = pace
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "law"), ON_TRIAL)
+def test_a_built_in_policy_keeps_them_on_many_cases(name: str, law: Law[object]) -> None:
+    verdict_is_not_broken(name, law, examples=80, seed=1)
 
 
 # -- aimd by numbers
@@ -355,6 +178,33 @@ def test_what_is_no_policy_class_is_refused_in_one_line(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_module_that_fails_in_its_own_way_is_named_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "failing_policy.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"'failing_policy:X' can't be imported: ZeroDivisionError: division by zero"):
+        registry.find("failing_policy:X")
+
+
+def test_a_module_that_is_not_there_leads_to_the_path() -> None:
+    with pytest.raises(ValueError, match="PYTHONPATH"):
+        registry.find("no.such.module:Law")
+
+
+def test_a_class_without_the_verbs_of_a_policy_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no on and no snapshot and no restore"):
+        registry.find(f"{__name__}:NoVerbs")
+
+
+def test_a_name_that_two_packages_offer_has_to_be_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = EntryPoints(EntryPoint("brisk", f"{module}:Brisk", registry.GROUP) for module in ("a", "b"))
+    monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
+    assert registry.names() == [*registry.BUILT_IN, "brisk"]
+    with pytest.raises(ValueError, match="offered more than once; say which: a:Brisk, b:Brisk"):
+        registry.find("brisk")
+
+
 def test_a_class_of_another_module_can_be_named() -> None:
     assert registry.find("policies.fixed:Fixed") is registry.find("fixed")
 
@@ -365,9 +215,28 @@ def test_a_class_of_another_module_can_be_named() -> None:
         ({"start_rat": "3"}, "unknown policy option 'start_rat' \\(did you mean \"start_rate\""),
         ({"start_rate": "fast"}, "start_rate='fast' is not a float"),
         ({"decrease_factor": "1.5"}, "decrease_factor"),
+        ({"start_rate": "-1"}, r"start_rate.*: -1.0 \(units/s\)"),
         ({"start_rate": "nan"}, "start_rate"),
     ],
 )
 def test_a_bad_policy_option_is_named(given: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         registry.make_options(registry.find("aimd"), given)
+
+
+@frozen(kw_only=True)
+class NeedyOptions:
+    """One option without a default."""
+
+    limit: float = field(validator=validators.gt(0), metadata={"unit": "units/s", "help": "must be told"})
+
+
+class NoVerbs:
+    """Has options, and nothing else of a policy."""
+
+    options_class = NeedyOptions
+
+
+def test_an_option_that_has_to_be_given_is_named() -> None:
+    with pytest.raises(ValueError, match=r"policy option missing: .*'limit'"):
+        registry.make_options(NoVerbs, {})  # type: ignore[arg-type]  # only its options matter

@@ -59,7 +59,7 @@ def test_toml_and_environment_reach_every_field(name: str) -> None:
 def test_flags_win_over_environment_over_toml_over_defaults() -> None:
     file = toml("seed = 1\nmodel = 'a'\nmax-in-flight = 1")
     made = build({"seed": 3}, {"TIDEGATE_SEED": "2", "TIDEGATE_MODEL": "b"}, file, "t.toml")
-    assert (made.seed, made.model, made.max_in_flight, made.policy) == (3, "b", 1, "aimd")
+    assert (made.seed, made.model, made.max_in_flight, made.policy) == (3, "b", 1, "recall")
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ async def test_the_outbox_holds_workers_back_when_nothing_is_written(autojump_cl
 async def test_a_throttled_prompt_comes_before_those_that_were_never_sent(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    a = shop([REFUSED, OK], rate=1.0)
+    a = shop([REFUSED, OK], rate=0.5)
     await a.run("a", "b", "c", workers=3)
     assert [key for key, _ in a.script.attempts][:2] == ["a", "a"]
 

@@ -1,0 +1,228 @@
+"""AIMD with a remembered ceiling: cut to what the refusal measured, cruise just below it, probe on a budget.
+
+Theory. A quota of N per minute is no queue: nothing gets slower before the first 429, and a minute of memory turns
+one per cent of overshoot into half a second of blocking. So the classic law (policies.aimd), which finds the limit by
+running into it every minute, wastes up to a third of a fixed window and 2 % of its attempts. But a 429 *measures*:
+what was accepted in the period before it is the limit of a log or window, and what was accepted between two 429s is
+the rate of a bucket. Hence
+
+    START      slow start until the first refusal
+    SEARCH     between a rate that held and one that did not, until two refusals measure a bucket
+    CRUISE     at (1 - margin) * learned_limit; slower for a minute while a log is still full of a burst
+    PROBE      once in probe_cost / (refused_share * rate) seconds, 1.4 periods at probe_step above the limit
+    CLIMB      the probe survived: exponential growth until refused
+    CONTEND    three refusals below the limit: others share it; additive increase ~ sqrt(rate), cut by 0.85
+
+and, across all phases, a block: after a refusal one attempt at a time until one is accepted. The increase of AIMD is
+spent as probes, its decrease is what was measured; CONTEND is AIMD as Chiu and Jain have it, for only that is fair
+(growth in proportion to the rate freezes the shares). After an outage longer than any window the limit is kept and
+approached again from a quarter. Headers, when there are any, replace measuring and probing.
+
+Source: the prototype in issue 4; figures of this code are in simulations/RESULTS.md.
+
+Where things are: recall_state (memory, options), recall_log (counting), recall_climb (growth), recall_block (while
+refused), recall_turn (when a window turns over), recall_evidence (what a block measured), recall_verdict (what follows
+from it), recall_hints (headers), recall_snapshot.
+
+Rules for editors. Only an attempt admitted after the last cut and limited by this rate may raise the pace; a verdict
+that wishes for more waits for one (`State.rate` is the wish). A wish below the pace takes effect at once and begins
+an epoch. An overload is a block that teaches nothing. Paces do not drain: one token survives a hold, so that a probe
+goes at the instant it is meant for, which at five attempts a minute is 12 s sooner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar, Self, assert_never
+
+from policies.contract import (
+    JSON,
+    Accepted,
+    Admitted,
+    Event,
+    LimitedBy,
+    Pace,
+    Reason,
+    Refused,
+    Remembered,
+    Scope,
+    Settled,
+    Unknown,
+)
+from policies.recall_block import refused
+from policies.recall_climb import cruise, grow
+from policies.recall_hints import hear, is_fresh
+from policies.recall_log import SendLog
+from policies.recall_snapshot import dump, load
+from policies.recall_state import Phase, RecallOptions, State
+from policies.recall_verdict import clear
+
+PACED_SLACK = 0.010  # s of saved-up rate; real timers lose 18 % at 1,000/s with none (measured)
+REMEMBERED = 3600.0  # s; a limit learnt more recently is approached again
+TICK = 1e6  # per s; instants are rounded to it, so that a snapshot on another clock compares them alike
+FIRST_CUT = {Phase.START: 0.6, Phase.SEARCH: 0.9, Phase.CRUISE: 0.96}  # until the end of the block says more
+
+
+class Recall:
+    """One RECALL controller; `pace` and `state` are what can be seen of it."""
+
+    options_class: ClassVar[type] = RecallOptions
+    claims: ClassVar[frozenset[str]] = frozenset({"one_cut_per_epoch"})
+
+    def __init__(self, options: RecallOptions, *, seed: int, now: float, remembered: Remembered | None = None) -> None:
+        self.options = options
+        self._origin = now
+        self.state = State(log=SendLog(keep=2 * options.period), seed=seed, rate=options.start_rate)
+        if remembered is not None and 0 <= remembered.age < REMEMBERED and 0 < remembered.limit < math.inf:
+            self.state.limit = remembered.limit
+            self.state.rate = max(remembered.limit / 4, min(options.start_rate, remembered.limit))
+        rate = self.state.rate
+        self._pace = Pace(refill_rate=rate, capacity=_capacity(rate), learned_limit=self.state.limit)
+
+    @property
+    def pace(self) -> Pace:
+        """The answer in force."""
+        return self._pace
+
+    def on(self, event: Event) -> Pace:
+        """See `policies.contract.Policy.on`."""
+        state = self.state
+        now = round((event.now - self._origin) * TICK) / TICK if math.isfinite(event.now) else state.now
+        state.now = max(state.now, now)
+        match event:
+            case Admitted():
+                self._admitted(event)
+            case Accepted():
+                if event.permit > state.epoch:
+                    self._accepted(event)
+            case Refused():
+                self._refused(event)
+            case Settled() | Unknown():
+                pass  # neither an end nor a loss says anything of the rate
+            case _:
+                assert_never(event)
+        return self._pace
+
+    def _admitted(self, event: Admitted) -> None:
+        state = self.state
+        state.newest = max(state.newest, event.permit)
+        state.first_at = state.now if state.first_at is None else state.first_at
+        state.log.add(state.now, _units(event.cost))
+
+    def _accepted(self, event: Accepted) -> None:
+        state, options = self.state, self.options
+        sent_at = self._instant(event.admitted_at)
+        if event.hints.limit is not None:
+            hear(state, options, event.hints, sent_at)
+        limited = event.limited_by is LimitedBy.RATE
+        if state.block is not None:
+            clear(state, options, sent_at, fresh=is_fresh(state))
+        elif limited and event.refill_rate > 0:
+            grow(state, options, _units(event.cost) / event.refill_rate, fresh=is_fresh(state))
+        elif event.limited_by is LimitedBy.APP and state.phase in (Phase.PROBE, Phase.CLIMB):
+            cruise(state, options, fresh=is_fresh(state))  # a probe that the application does not fill proves nothing
+        self._answer(may_raise=limited)
+
+    def _refused(self, event: Refused) -> None:
+        state = self.state
+        sent_at = self._instant(event.admitted_at)
+        state.log.take_back(sent_at, _units(event.cost))
+        if event.permit <= state.epoch:
+            if state.block is not None:
+                state.block.refusals += 1
+            return
+        begins = state.block is None
+        if event.hints.limit is not None and event.scope is not Scope.OVERLOAD:
+            hear(state, self.options, event.hints, sent_at)
+        refused(state, self.options, event, sent_at)
+        state.reason = Reason.HOLD
+        if begins and event.scope is not Scope.OVERLOAD:
+            self._cut()
+        self._answer(may_raise=False)
+
+    def _cut(self) -> None:
+        """At once, from what is known now; the end of the block refines it."""
+        state, options = self.state, self.options
+        rate = state.rate
+        if state.phase is Phase.CONTEND:
+            rate *= options.contention_factor
+        elif is_fresh(state) and state.told_limit is not None:
+            rate = min(rate, state.told_limit)
+        elif state.phase in (Phase.PROBE, Phase.CLIMB) and state.limit is not None:
+            rate = min(rate, (1 - options.margin) * state.limit)
+        else:
+            rate *= FIRST_CUT[state.phase]
+        state.rate, state.reason = rate, Reason.CUT
+
+    def _answer(self, *, may_raise: bool) -> None:
+        """Make the pace what the state wishes for, as far as it may."""
+        state, pace = self.state, self._pace
+        rate = state.rate if may_raise or state.rate < pace.refill_rate else pace.refill_rate
+        blocked = state.block is not None
+        if rate < pace.refill_rate:
+            state.epoch = max(state.epoch, state.newest)
+        held_until = max(pace.held_until, self._origin + self._held_until())
+        if (
+            rate == pace.refill_rate
+            and held_until == pace.held_until
+            and blocked == (pace.unresolved_limit is not None)
+            and state.limit == pace.learned_limit
+        ):
+            return
+        self._pace = Pace(
+            refill_rate=rate,
+            capacity=_capacity(rate),
+            unresolved_limit=1 if blocked else None,
+            held_until=held_until,
+            learned_limit=state.limit,
+            reason=state.reason,
+        )
+
+    def _held_until(self) -> float:
+        state = self.state
+        if state.block is None:
+            return state.told_hold
+        return max(state.told_hold, state.now, state.block.again_at)
+
+    def _instant(self, at: float) -> float:
+        """On the policy's own clock; not after now."""
+        own = round((at - self._origin) * TICK) / TICK if math.isfinite(at) else self.state.now
+        return min(own, self.state.now)
+
+    def snapshot(self, now: float) -> dict[str, JSON]:
+        """See `policies.contract.Policy.snapshot`."""
+        pace = self._pace
+        return {
+            "elapsed": now - self._origin,
+            "refill_rate": pace.refill_rate,
+            "held_for": max(pace.held_until - now, -1.0),
+            "reason": pace.reason.value,
+            "state": dump(self.state),
+        }
+
+    @classmethod
+    def restore(cls, options: RecallOptions, snapshot: Mapping[str, JSON], *, seed: int, now: float) -> Self:
+        """See `policies.contract.Policy.restore`."""
+        policy = cls(options, seed=seed, now=now)
+        policy.state = load(State, snapshot.get("state"))
+        policy._origin = now - load(float, snapshot.get("elapsed"))
+        rate = load(float, snapshot.get("refill_rate"))
+        blocked = policy.state.block is not None
+        policy._pace = Pace(
+            refill_rate=rate,
+            capacity=_capacity(rate),
+            unresolved_limit=1 if blocked else None,
+            held_until=now + load(float, snapshot.get("held_for")),
+            learned_limit=policy.state.limit,
+            reason=Reason(snapshot.get("reason")),
+        )
+        return policy
+
+
+def _capacity(rate: float) -> float:
+    return 1.0 + PACED_SLACK * rate
+
+
+def _units(cost: float) -> float:
+    return cost if 0 < cost < math.inf else 0.0

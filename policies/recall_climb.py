@@ -1,0 +1,120 @@
+"""Recall's growth: what acceptances do to the rate in each phase.
+
+Everything is counted in busy time (cost / refill_rate of each success that the rate held back), so that idle time,
+a jump of the clock or another bottleneck never raises anything.
+"""
+
+from __future__ import annotations
+
+from policies.contract import Reason
+from policies.recall_state import NEVER, Phase, RecallOptions, State
+
+MEASURED = 10.0  # s over which "really sent" is counted; at the start since the first admission, 1 s at least
+MOST_OVER_SENT = 2.2  # growth never asks for more than this times what was really sent
+CLIMB_DOUBLING = 12.0  # s of busy time; overshoot costs about 1 + 0.1 * rate refusals
+PROBE_PERIODS = 1.4  # a probe this long exceeds the limit in some window, whatever its phase
+SEARCH_SECONDS, SEARCH_UNITS = 10.0, 6.0  # a rate holds if it survives both
+CLOSE = 1.05  # SEARCH ends when its bounds are this close
+ECHO_PERIODS = 1.1  # after so long all that was sent too fast has left a log
+LEAVING, LEAST_ECHO = 5.0, 0.2  # s ahead that a full log is looked at; of the cruising rate, at least
+SHORTEST_WAIT, LONGEST_WAIT = 45.0, 2400.0  # s between probes
+LOST_SHARE = 0.012  # of the time, that blocks of refused probes may cost
+OUTGROWN = 1.25  # CONTEND: this far above the remembered limit there are no others any more
+
+
+def grow(state: State, options: RecallOptions, busy: float, *, fresh: bool) -> None:
+    """One success of `busy` seconds that the rate had held back. fresh: headers tell the limit."""
+    match state.phase:
+        case Phase.START:
+            _multiply(state, 2.0 ** min(1.0, busy / options.doubling_time))
+            state.reason = Reason.SLOW_START
+            if state.limit is not None and state.rate >= (1 - options.margin) * state.limit:
+                cruise(state, options, fresh=fresh)
+        case Phase.SEARCH:
+            _search(state, options, busy)
+        case Phase.CRUISE:
+            if state.echo_until > NEVER:
+                follow_echo(state, options)
+            elif state.now >= state.probe_at and not (fresh and state.limit == state.told_limit):
+                _probe(state, options)
+        case Phase.PROBE:
+            state.survived += busy
+            if state.survived >= PROBE_PERIODS * options.period:
+                state.limit, state.phase = state.rate, Phase.CLIMB
+                state.clears.clear()  # they measured the old limit
+        case Phase.CLIMB:
+            _climb(state, options, busy, fresh=fresh)
+        case Phase.CONTEND:
+            _contend(state, busy)
+
+
+def cruise(state: State, options: RecallOptions, *, fresh: bool = False) -> None:
+    """Settle just below the limit until the next probe is affordable.
+
+    A refused probe costs probe_cost 429s; one in every probe_cost / (refused_share * rate) seconds keeps their share
+    below refused_share, from 15 to 3,000 attempts a minute.
+    """
+    assert state.limit is not None
+    state.phase, state.reason = Phase.CRUISE, Reason.INCREASE
+    state.rate = state.limit if fresh else (1 - options.margin) * state.limit
+    wait = state.probe_cost / (options.refused_share * max(state.rate, 1e-9))
+    wait = max(wait, state.probe_loss / LOST_SHARE)
+    wait = min(max(wait, SHORTEST_WAIT), LONGEST_WAIT)
+    state.probe_at = state.now + wait * (0.8 + 0.4 * state.jitter())
+
+
+def follow_echo(state: State, options: RecallOptions) -> None:
+    """A full log lets in what leaves it, which is what was sent a period ago."""
+    assert state.limit is not None
+    begin = state.now - options.period
+    free = 0.995 * options.period * state.limit - state.log.accepted(begin, state.now)
+    leaving = state.log.accepted(begin, begin + LEAVING)
+    cruising = (1 - options.margin) * state.limit
+    if state.now >= state.echo_until:
+        state.rate, state.echo_until = cruising, NEVER
+        return
+    rate = max(min(cruising, (free + leaving) / LEAVING), LEAST_ECHO * cruising)
+    if abs(rate - state.rate) > 0.05 * state.rate or rate == cruising:
+        state.rate = rate
+
+
+def _probe(state: State, options: RecallOptions) -> None:
+    assert state.limit is not None
+    step = max(options.probe_step, 1.5 / (options.period * state.limit))  # one attempt more than fits, at least
+    state.phase, state.rate, state.survived = Phase.PROBE, state.limit * (1 + step), 0.0
+    state.stepped_at, state.reason = state.now, Reason.INCREASE
+
+
+def _climb(state: State, options: RecallOptions, busy: float, *, fresh: bool) -> None:
+    _multiply(state, min(1.5, 2.0 ** (busy / CLIMB_DOUBLING)))
+    if fresh and state.told_limit is not None and state.rate >= state.told_limit:
+        state.limit = state.told_limit
+        cruise(state, options, fresh=True)
+
+
+def _search(state: State, options: RecallOptions, busy: float) -> None:
+    state.survived += busy
+    if state.survived < max(SEARCH_SECONDS, SEARCH_UNITS / state.rate):
+        return
+    state.survived, state.reason, state.low = 0.0, Reason.INCREASE, state.rate
+    if state.high < CLOSE * state.rate:
+        state.limit = state.rate
+        cruise(state, options)
+    else:
+        state.rate = (state.rate + state.high) / 2
+
+
+def _contend(state: State, busy: float) -> None:
+    assert state.limit is not None
+    state.rate += state.slope * busy
+    state.reason = Reason.INCREASE
+    if state.rate > OUTGROWN * state.limit:
+        state.limit, state.phase = state.rate, Phase.CLIMB
+
+
+def _multiply(state: State, factor: float) -> None:
+    elapsed = state.now - (state.now if state.first_at is None else state.first_at)
+    sent = state.log.sent(state.now - MEASURED) / min(MEASURED, max(elapsed, 1.0))
+    new = min(state.rate * factor, MOST_OVER_SENT * sent)
+    if new > state.rate:
+        state.rate, state.reason = new, Reason.INCREASE

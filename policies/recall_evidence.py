@@ -1,0 +1,84 @@
+"""What a block of recall says, before anything is concluded from it: counts, and whether it was a window's.
+
+A window or log that was shut has accepted its limit within the last period before it opened again. A bucket is empty
+at each refusal, so what it accepted between two refusals is its rate times the time between them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from attrs import field, frozen
+
+from policies.recall_block import counted, looks_like_a_window, shut_for
+from policies.recall_state import Block, Phase, RecallOptions, State
+from policies.recall_turn import agrees, turn_span
+
+SURE_WINDOWS = 2  # blocks in a row that lasted as windows do
+RENEWAL = 300.0  # s; older ends of blocks measure another limit
+
+
+@frozen(kw_only=True)
+class Evidence:
+    """What a block came to, in units, seconds and units/s."""
+
+    block: Block
+    ended_at: float  # the attempt that passed was sent then
+    windowlike: bool
+    count: float  # accepted in the period before the refusal
+    estimate: float  # the limit, if the count measures it
+    least: float  # of a window: the limit is surely not lower
+    renewal: float | None  # accepted between two ends of blocks per second: a lower bound of the limit
+    pair: tuple[float, float] = field(default=(0.0, math.inf))  # bounds of a bucket's rate between two refusals
+
+    @property
+    def duration(self) -> float:
+        """From the refused attempt to the one that passed."""
+        return self.ended_at - self.block.sent_at
+
+
+def weigh(state: State, options: RecallOptions, block: Block, ended_at: float) -> Evidence:
+    """What the log says about a block that ended at that instant."""
+    period, log = options.period, state.log
+    _, count = counted(state, options, block)
+    windowlike = looks_like_a_window(state, options, block) or _ends_as_windows_do(state, options, block, ended_at)
+    most = least = count
+    if windowlike:
+        soonest, latest = turn_span(state.turn, period, block.sent_at + shut_for(block), ended_at)
+        most = log.accepted(soonest - period, block.sent_at)
+        least = log.accepted(latest - period, block.sent_at)
+    return Evidence(
+        block=block,
+        ended_at=ended_at,
+        windowlike=windowlike,
+        count=count,
+        estimate=most / period,
+        least=least / period if windowlike else 0.0,
+        renewal=_renewal(state, ended_at, 60.0 if block.phase is Phase.PROBE else 10.0),
+        pair=_pair(state, block),
+    )
+
+
+def _ends_as_windows_do(state: State, options: RecallOptions, block: Block, ended_at: float) -> bool:
+    """Nothing was tried before a window's predicted end, or it came at once: only that it agrees tells what it was."""
+    waited = block.phase is Phase.PROBE and ended_at - block.sent_at > 2.0 and not block.failures
+    known = waited or state.windows >= SURE_WINDOWS
+    return known and agrees(state.turn, options.period, block.sent_at + shut_for(block), ended_at)
+
+
+def _renewal(state: State, now: float, least: float) -> float | None:
+    """Accepted since an older end of a block, `least` seconds ago or more, per second; the longest span counts."""
+    mark = state.log.accepted_until(now)
+    for at, accepted in state.clears:
+        if least <= now - at <= RENEWAL:
+            return (mark - accepted) / (now - at)
+    return None
+
+
+def _pair(state: State, block: Block) -> tuple[float, float]:
+    elapsed = block.sent_at - state.searched_from
+    if not 0 < elapsed <= RENEWAL:
+        return (0.0, math.inf)
+    count = state.log.accepted_until(block.sent_at) - state.searched_mark
+    busy = max(elapsed - state.searched_idle, 1e-3)  # while blocked the bucket may have been full and have spilled
+    return (max(count - 1, 0.0) / elapsed, (count + 1) / busy)

@@ -1,0 +1,85 @@
+"""Recall with headers: an upstream that tells its limit is believed at once, and needs no probes.
+
+`remaining` is as old as the answer's way; what was sent since is taken off it. `reset` has two meanings in the wild:
+the end of the window, or the time until a bucket is full again. The first is an instant that stays, the second moves
+with the clock. Of a window all that remains is spread over its rest, and then its end is waited for.
+"""
+
+from __future__ import annotations
+
+from policies.contract import Hints
+from policies.recall_climb import cruise
+from policies.recall_state import Phase, RecallOptions, State
+from policies.recall_turn import ARRIVAL
+
+FRESH = 300.0  # s; headers older than this are no longer believed
+LARGEST = 1e12  # units; beyond it a header means "no limit"
+SLOWEST, FASTEST = 0.9, 4.0  # of the told limit, to fill a window evenly
+STEADY = 0.998  # of the told limit; attempts overtake each other on their way, and a full log refuses the first
+VOTING = 1.0  # s between two looks at where the reset is
+SAME = 1e-3  # relative; a told limit that differs less is the same
+
+
+def is_fresh(state: State) -> bool:
+    """Headers tell the limit."""
+    return state.told_limit is not None and state.now - state.told_at < FRESH
+
+
+def hear(state: State, options: RecallOptions, hints: Hints, sent_at: float) -> None:
+    """Take in what an answer to the attempt sent at that instant tells; odd numbers tell nothing."""
+    period = hints.period if _sane(hints.period, 1e-3, 1e7) else options.period
+    limit, remaining, reset = hints.limit, hints.remaining, hints.reset
+    assert period is not None
+    if limit is None or not _sane(limit, 1e-9, LARGEST):
+        return
+    told = limit / period
+    news = state.told_limit is None or abs(told - state.told_limit) > SAME * told or not is_fresh(state)
+    state.told_limit, state.told_at = told, state.now
+    if news or state.limit is None:
+        state.limit, state.level = told, 0
+        if state.block is None:
+            cruise(state, options, fresh=True)
+        else:
+            state.rate = min(state.rate, told)
+    if remaining is not None and reset is not None and _sane(remaining, 0.0, LARGEST) and _sane(reset, 0.0, 1e7):
+        _watch(state, hints, told, period, sent_at)
+
+
+def _sane(value: float | None, low: float, high: float) -> bool:
+    return value is not None and low <= value <= high  # NaN is not
+
+
+def _watch(state: State, hints: Hints, told: float, period: float, sent_at: float) -> None:
+    """Hold when nothing remains."""
+    assert hints.remaining is not None
+    assert hints.reset is not None
+    _vote(state, sent_at, hints.reset)
+    if state.reset_votes >= 0:
+        if state.phase is Phase.CRUISE and state.limit == told:
+            state.rate = STEADY * told  # a bucket or log lets the next in after 1 / limit, which is the pace itself
+        return
+    left, turns_at = hints.remaining - state.log.sent(sent_at), sent_at + min(hints.reset, period) + ARRIVAL
+    if left < 1.0:
+        state.told_hold = max(state.told_hold, turns_at)
+    elif state.phase is Phase.CRUISE and state.block is None and state.limit == told:
+        # Counted from the last one sent, the one after those that are left falls on the turn.
+        _fill(state, told, (left + 1.0) / max(turns_at - state.log.times[-1], 1.0))
+
+
+def _fill(state: State, told: float, rate: float) -> None:
+    """What is left of a window is spread over the rest of it: it is lost at the turn."""
+    rate = min(max(rate, SLOWEST * told), FASTEST * told)
+    if abs(rate - state.rate) > 0.02 * state.rate:
+        state.rate = rate
+
+
+def _vote(state: State, sent_at: float, reset: float) -> None:
+    """The end of a window stays where it is for a while; what a bucket or log calls reset moves on with the clock."""
+    passed, moved = sent_at - state.reset_seen_at, sent_at + reset - state.reset_at
+    if passed < VOTING:
+        return
+    if abs(moved) < 0.3 * passed + 0.1:
+        state.reset_votes = max(state.reset_votes - 1, -3)
+    elif abs(moved - passed) < 0.7 * passed:
+        state.reset_votes = min(state.reset_votes + 1, 3)
+    state.reset_seen_at, state.reset_at = sent_at, sent_at + reset

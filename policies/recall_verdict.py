@@ -1,0 +1,232 @@
+"""Recall's cut: what a block says about the limit.
+
+The refusal itself measures it. A window or log that is shut has accepted its limit within the last period before it
+opened again, so the count is exact. A bucket is empty at each refusal, so what it accepted between two refusals is
+its rate times the time between them. A refusal at or above the remembered limit is *expected* and confirms it; one
+below it is *unexpected*: the limit fell, or others share it, and three of these in a row mean the latter.
+"""
+
+from __future__ import annotations
+
+import math
+
+from policies.contract import Reason
+from policies.recall_block import shut_for
+from policies.recall_climb import ECHO_PERIODS, cruise, follow_echo
+from policies.recall_evidence import RENEWAL, Evidence, weigh
+from policies.recall_state import ENOUGH, NEVER, Phase, RecallOptions, State
+from policies.recall_turn import learn_turn
+
+OUTAGE = 1.5  # periods; a longer block is no quota
+LONGEST_LOSS = 5.0  # s that one block may count for
+MANY = 60  # units; so large a count is not the same twice by chance
+SETTLED = 1.15  # bounds of a bucket's rate this close are a measurement
+DEEP = 0.7  # of the limit; a cut below it that the server did not announce is tested at once
+PAIR = 30.0  # s; refusals closer than this are of one fall of the limit, or of one burst in a log
+LESS, SMALL_CUT = 0.96, 0.7  # of the limit: when nothing measures it; at most, when the count is small
+DEEPEST_CUT = 0.2  # of the limit, in one epoch; whatever was measured may be wrong once
+CROWD = 3  # unexpected refusals, each within CROWD_PERIODS of the last, mean that others share the quota
+CROWD_PERIODS = 5.0
+AGREEING_PEAKS, PEAK_SPREAD = 4, 1.06  # CONTEND ends when so many refusals measured the same limit
+FIRST_GUESS = 0.6  # of the rate at which slow start met a bucket: a burst of a second's worth gives 0.5
+CLIMB_GUESS = 0.8  # of the rate at which a climb met one; it is slower
+LEAST = 1e-6  # units/s; the floor is the limiter's, but a rate is never nothing
+
+
+def clear(state: State, options: RecallOptions, sent_at: float, *, fresh: bool) -> None:
+    """An attempt admitted after the refusal was accepted: the block is over."""
+    assert state.block is not None
+    block, state.block = state.block, None
+    found = weigh(state, options, block, sent_at)
+    judge(state, options, found, fresh=fresh)
+    learn(state, options, found)
+    state.reason = Reason.CLEARED
+
+
+def learn(state: State, options: RecallOptions, found: Evidence) -> None:
+    """What stays known whatever the verdict."""
+    block, period = found.block, options.period
+    if block.phase is Phase.PROBE:
+        state.probe_cost = min(max(0.8 * state.probe_cost + 0.2 * block.refusals, 1.0), 2.0)
+        lost = 0.0 if found.windowlike else min(found.duration, LONGEST_LOSS)
+        state.probe_loss = 0.7 * state.probe_loss + 0.3 * lost
+    if block.overload or found.duration > OUTAGE * period:
+        state.searched_from = NEVER
+        return
+    learn_turn(state.turn, period, block.sent_at + shut_for(block), found.ended_at, sure=found.windowlike)
+    if found.windowlike:
+        state.windows = min(state.windows + 1, 3)
+        state.searched_from = NEVER  # a window is not empty at its refusals, so the next one measures nothing
+        state.clears.clear()
+        return
+    if not block.failures:
+        state.windows = max(state.windows - 1, 0)
+    state.clears = [entry for entry in state.clears if entry[0] > found.ended_at - RENEWAL]
+    state.clears.append([found.ended_at, state.log.accepted_until(found.ended_at)])
+    state.searched_from, state.searched_mark = block.sent_at, state.log.accepted_until(block.sent_at)
+    state.searched_count, state.searched_idle = found.count, found.duration
+
+
+def judge(state: State, options: RecallOptions, found: Evidence, *, fresh: bool) -> None:
+    """Decide limit, phase and rate."""
+    phase = found.block.phase
+    if fresh and state.told_limit is not None:
+        _told(state, options, found)
+    elif found.block.overload or found.duration > OUTAGE * options.period:
+        _resume(state, options, found)
+    elif phase in (Phase.SEARCH, Phase.CLIMB) or (phase is Phase.START and state.limit is None):
+        _overshot(state, options, found)
+    elif phase is Phase.PROBE and _expected(state, options, found):
+        _confirm(state, options, found)
+    else:
+        _unexpected(state, options, found)
+
+
+def _told(state: State, options: RecallOptions, found: Evidence) -> None:
+    state.limit = state.told_limit
+    if not found.windowlike and _count_unexpected(state, options) >= CROWD:
+        _contend(state, options, found)
+    else:
+        cruise(state, options, fresh=True)
+
+
+def _resume(state: State, options: RecallOptions, found: Evidence) -> None:
+    """The block was no word on the quota: go on, after a long one in small steps."""
+    block = found.block
+    state.level = 0
+    if state.limit is None:
+        long = found.duration > OUTAGE * options.period
+        state.phase, state.rate = Phase.START, block.rate / 4 if long else state.rate
+    elif found.duration > OUTAGE * options.period:
+        state.phase, state.rate = Phase.START, min(state.rate, state.limit / 4)
+    elif block.phase in (Phase.PROBE, Phase.CLIMB, Phase.CRUISE):
+        cruise(state, options)
+
+
+def _overshot(state: State, options: RecallOptions, found: Evidence) -> None:
+    """The rate was rising, so the limit lies below it."""
+    block = found.block
+    if found.windowlike:
+        _settle(state, options, found.estimate)
+        return
+    if state.searched_from != NEVER and found.count >= MANY and abs(found.count - state.searched_count) <= 1.5:
+        state.limit = found.estimate  # a log is as full at every refusal
+        _echo(state, options)
+        return
+    low, high = _bracket(state, found)
+    long = block.sent_at - state.searched_from > options.period / 2
+    if block.phase is Phase.SEARCH and (high <= SETTLED * low or (long and not state.low)):
+        _settle(state, options, low if found.count >= ENOUGH or state.low else (low + high) / 2)
+        return
+    if block.phase is not Phase.SEARCH:
+        state.low = 0.0
+    guess = {Phase.START: FIRST_GUESS, Phase.CLIMB: CLIMB_GUESS}.get(block.phase, 0.0) * block.rate
+    _search(state, guess or (low + high) / 2, high)
+
+
+def _search(state: State, rate: float, high: float) -> None:
+    state.phase, state.survived, state.stepped_at = Phase.SEARCH, 0.0, state.now
+    state.high = max(high, LEAST)
+    state.rate = min(max(rate, LEAST), state.high)
+
+
+def _bracket(state: State, found: Evidence) -> tuple[float, float]:
+    """Between what rates the limit of a bucket lies; it would have had a token within 1 / limit."""
+    block, shut = found.block, shut_for(found.block)
+    high = min(block.rate, 1 / shut) if shut > 0 else block.rate
+    if block.phase is not Phase.SEARCH:
+        return 0.0, high
+    if state.low:
+        return min(state.low, high), high  # below the limit the bucket spilled, so two refusals measure nothing
+    return min(found.pair[0], high), min(found.pair[1], high)
+
+
+def _settle(state: State, options: RecallOptions, limit: float) -> None:
+    state.limit, state.level = max(limit, LEAST), 0
+    cruise(state, options)
+
+
+def _expected(state: State, options: RecallOptions, found: Evidence) -> bool:
+    assert state.limit is not None
+    block, full = found.block, options.period * state.limit
+    rest = options.period * (1 - state.limit / block.rate)
+    in_time = block.sent_at - state.stepped_at >= 6.0 and shut_for(block) <= 3 * rest + 2.0
+    return found.count + 1 >= 0.993 * full and in_time
+
+
+def _confirm(state: State, options: RecallOptions, found: Evidence) -> None:
+    """The limit is where it was thought to be; measure it a little better."""
+    assert state.limit is not None
+    if found.windowlike:
+        measured = min(max(state.limit, found.least), found.estimate)
+    else:
+        measured = max(state.limit, found.renewal or 0.0)
+    state.limit = max(min(found.block.rate, measured), DEEPEST_CUT * state.limit)
+    cruise(state, options)
+
+
+def _count_unexpected(state: State, options: RecallOptions) -> int:
+    if state.now - state.unexpected_at > CROWD_PERIODS * options.period:
+        state.level = 0
+    state.level += 1
+    state.unexpected_at = state.now
+    return state.level
+
+
+def _unexpected(state: State, options: RecallOptions, found: Evidence) -> None:
+    """A refusal at or below the remembered limit."""
+    assert state.limit is not None
+    crowded = _count_unexpected(state, options) >= CROWD
+    if crowded or found.block.phase is Phase.CONTEND:
+        _contend(state, options, found)
+        return
+    full, since = options.period * state.limit, found.block.sent_at - state.searched_from
+    logs = not state.windows and not found.windowlike and found.count >= ENOUGH
+    if logs and not PAIR < since < RENEWAL and abs(found.count - full) <= max(1.5, 0.004 * full):
+        _echo(state, options)
+        return
+    if logs and state.level > 1 and since < PAIR:
+        state.low = 0.0  # the limit of a bucket fell: two refusals in a short time already measure it
+        _search(state, sum(found.pair) / 2, min(found.pair[1], found.block.rate))
+        return
+    limit = _reduced(state.limit, full, found)
+    deep = limit < DEEP * state.limit
+    state.limit = max(limit, LEAST)
+    cruise(state, options)
+    if deep and found.block.shut_until == NEVER:
+        state.phase = Phase.CLIMB  # a short outage looks the same; what is really shut says so again
+
+
+def _reduced(limit: float, full: float, found: Evidence) -> float:
+    """The limit after a refusal below it; full: what a period holds of it."""
+    if found.windowlike:
+        return max(min(limit, found.estimate), found.least, DEEPEST_CUT * limit)
+    if found.count >= ENOUGH:
+        return LESS * min(limit, found.estimate, found.pair[1])
+    if found.count > full - 0.5:
+        return limit  # as much as fits; of so few, one that comes early is refused
+    return max(SMALL_CUT * limit, min(LESS * limit, found.estimate))
+
+
+def _echo(state: State, options: RecallOptions) -> None:
+    """A log is full of what was sent too fast a period ago: the limit stands, but wait for it to leave."""
+    state.echo_until = state.now + ECHO_PERIODS * options.period
+    cruise(state, options)
+    follow_echo(state, options)
+
+
+def _contend(state: State, options: RecallOptions, found: Evidence) -> None:
+    """Plain AIMD. Growth by the root of the rate makes shares converge; growth in proportion would freeze them."""
+    state.peaks = [*state.peaks, min(found.estimate, found.renewal or math.inf)][-AGREEING_PEAKS:]
+    if len(state.peaks) == AGREEING_PEAKS and max(state.peaks) <= PEAK_SPREAD * min(state.peaks):
+        state.level, limit = 0, max(state.peaks)
+        state.peaks = []
+        _settle(state, options, limit)
+        return
+    rate = found.block.rate
+    sure = found.count >= ENOUGH or found.duration > options.period / 4
+    base = found.estimate if sure and found.estimate < 0.6 * rate else rate
+    base = max(base, LEAST)
+    state.phase, state.limit = Phase.CONTEND, base
+    state.rate = options.contention_factor * base
+    state.slope = (1 - options.contention_factor) * math.sqrt(base) / max(60.0, 30.0 / base)

@@ -1,0 +1,179 @@
+"""The hidden upstream of the closed loop: quotas, outages, a neighbour and bad habits decide about each arrival.
+
+The quotas are those of `simulations.quota`, which judge our own bucket; nothing here knows who asks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import ceil, exp, inf, isfinite
+from random import Random
+
+from attrs import define, field, frozen
+
+from policies.contract import Hints
+from simulations.provider import quotas_of
+from simulations.quota import Concurrency, Quota, Quotas, SlidingLog
+from simulations.scenario import HEADERS, NONE, Latency, Neighbour, Outage, Scenario
+
+NOTHING = Hints()
+UNKNOWN_DELAY = 1.0  # seconds; the hint for a refusal whose end nobody knows (concurrency)
+
+
+@frozen
+class Answer:
+    """What an arrival came to. status: 200, 429, 502 or 503. queued: seconds of waiting within the upstream."""
+
+    status: int
+    retry_after: float | None = None
+    hints: Hints = NOTHING
+    queued: float = 0.0
+
+
+ACCEPTED = Answer(200)
+
+
+@define(eq=False)
+class HiddenUpstream:
+    """Decides at arrival, in the order of arrivals; time never goes back. `left` ends an accepted attempt."""
+
+    scenario: Scenario
+    feedback: str
+    neighbour_took: list[float] = field(factory=list, init=False)  # instants
+    _outages: tuple[Outage, ...] = field(init=False)
+    _in_tokens: bool = field(init=False)  # the cost counts, else each attempt as one
+    _speed: float = field(init=False)
+    _quotas: Quotas = field(init=False)
+    _gives_back: bool = field(init=False)  # places among concurrent ones
+    _only: Quota | None = field(init=False)  # the quota, if there is just one that needs no care
+    _slope: Slope | None = field(init=False)
+    _free_at: float = field(default=-inf, init=False)  # the queue is worked off by then
+    _neighbours: deque[float] = field(init=False)  # instants at which neighbours will ask
+
+    def __attrs_post_init__(self) -> None:
+        """Begin with fresh quotas."""
+        scenario, habits = self.scenario, self.scenario.habits
+        self._outages, self._speed = scenario.outages, habits.served_per_second
+        self._in_tokens = scenario.dimension == "tokens"
+        quotas = quotas_of(scenario.upstream, scenario.offset)
+        self._quotas = Quotas(quotas)
+        self._gives_back = any(isinstance(quota, Concurrency) for quota in quotas.values())
+        single = next(iter(quotas.values())) if len(quotas) == 1 else None
+        self._only = None if isinstance(single, SlidingLog) and single.counts_refused else single
+        self._slope = Slope(habits.slope_seconds, habits.slope_free) if habits.slope_seconds else None
+        self._neighbours = deque(sorted(at for each in scenario.neighbours for at in _asks(each)))
+
+    def arrive(self, now: float, cost: float) -> Answer:
+        """The fate of one attempt."""
+        if self._neighbours:
+            self.advance(now)
+        for outage in self._outages:
+            if outage.start <= now < outage.until:
+                return Answer(outage.status)
+        delay = self._take(now, cost)
+        if delay > 0:
+            return self._refusal(now, delay)
+        hints = self._hints(now) if self.feedback == HEADERS else NOTHING
+        queued = self._queue(now) if self._speed else 0.0
+        return Answer(200, None, hints, queued) if hints is not NOTHING or queued else ACCEPTED
+
+    def left(self) -> None:
+        """An accepted attempt is over."""
+        if self._gives_back:
+            self._quotas.leave()
+
+    def advance(self, now: float) -> None:
+        """Let the neighbours take what is theirs until now."""
+        while self._neighbours and self._neighbours[0] <= now:
+            at = self._neighbours.popleft()
+            if self._take(at, self.scenario.workload_unit) <= 0:
+                self.neighbour_took.append(at)
+
+    def _take(self, now: float, cost: float) -> float:
+        """Book it and say 0, or say after how many seconds it would pass."""
+        if self._slope is not None and (wait := self._slope.ask(now)) > 0:
+            return wait
+        if self._only is None:
+            refusal = self._quotas.take(now, {"tokens": cost})
+            delay = 0.0 if refusal is None else refusal.delay
+        else:
+            cost = cost if self._in_tokens else 1.0
+            delay = self._only.ask(now, cost)
+            if delay <= 0:
+                self._only.take(now, cost)
+        if self._slope is not None and delay <= 0:
+            self._slope.take(now)
+        return delay
+
+    def _refusal(self, now: float, delay: float) -> Answer:
+        if self.scenario.habits.hides_429:
+            return Answer(502)
+        if self.feedback == NONE:
+            return Answer(429)
+        told = float(ceil(delay)) if isfinite(delay) else UNKNOWN_DELAY if self._gives_back else None
+        return Answer(429, told, self._hints(now) if self.feedback == HEADERS else NOTHING)
+
+    def _hints(self, now: float) -> Hints:
+        """As a provider prints them: whole units, and no period."""
+        quota = self._quotas.by_dimension.get(self.scenario.dimension)
+        if quota is None:
+            return NOTHING
+        standing = quota.standing(now)
+        return Hints(limit=float(round(standing.limit)), remaining=float(int(standing.remaining)), reset=standing.reset)
+
+    def _queue(self, now: float) -> float:
+        began_at = max(now, self._free_at)
+        self._free_at = began_at + 1 / self._speed
+        return began_at - now
+
+
+@define(eq=False)
+class Slope:
+    """At most twice as many within `seconds` as in the time of that length before it, `free` at least."""
+
+    seconds: float
+    free: float
+    _log: deque[float] = field(factory=deque, init=False)
+
+    def ask(self, now: float) -> float:
+        """0, or the seconds until the oldest of the crowded time has moved on."""
+        while self._log and self._log[0] <= now - 2 * self.seconds:
+            self._log.popleft()
+        recent = sum(at > now - self.seconds for at in self._log)
+        if recent < max(self.free, 2 * (len(self._log) - recent)):
+            return 0.0
+        return self._log[len(self._log) - recent] + self.seconds - now
+
+    def take(self, now: float) -> None:
+        """Enter it in the log."""
+        self._log.append(now)
+
+
+def _asks(neighbour: Neighbour) -> list[float]:
+    count = int((neighbour.until - neighbour.start) * neighbour.per_second)
+    return [neighbour.start + number / neighbour.per_second for number in range(count)]
+
+
+@define(eq=False)
+class Delays:
+    """Draws how long things take. All in seconds after a request was sent."""
+
+    latency: Latency
+    rng: Random
+
+    def arrival(self) -> float:
+        """Until the upstream decides."""
+        span = self.latency.arrival
+        return span.low + (span.high - span.low) * self.rng.random()
+
+    def head(self) -> float:
+        """Until the head of a 2xx is here."""
+        span = self.latency.head
+        return span.low + (span.high - span.low) * self.rng.random()
+
+    def end(self) -> float:
+        """Until the answer is over."""
+        latency = self.latency
+        sigma, span = latency.end_sigma, latency.end
+        drawn = latency.end_median * exp(self.rng.gauss(0.0, sigma)) if sigma else latency.end_median
+        return min(max(drawn, span.low), span.high)

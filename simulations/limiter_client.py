@@ -1,0 +1,217 @@
+"""Our limiter with a policy as a client: the admission code of the daemon, and the queue rules of its gate.
+
+First come, first served; a refused prompt goes before all that were never admitted; only the head asks the limiter;
+whoever stands behind a waiting head was held back by the same thing (`controller.gate`, `Gate._leave`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from math import inf
+from random import Random
+
+from attrs import define, field, frozen
+
+from controller.adaptive import AdaptiveBucket
+from controller.limiter import Limiter
+from controller.outcome import Answer, Completed, Failed, Kind, Throttled
+from controller.permits import Blocked, Booking, Cost, Decision, Wait
+from controller.retry import Backoff
+from policies import registry
+from policies.contract import Hints, Scope
+from simulations.client import Attempt, Send
+from simulations.workload import Backlog
+
+WHOLE = Completed(answer=Answer(text="", finish_reason="stop", model=None, usage=None, body={}))
+LOST = Failed(kind=Kind.SERVER, message="lost", status=502)
+
+
+@define(eq=False)
+class _Ticket:
+    """A place in the queue. waited: what its prompt, or the head it stood behind, was told last."""
+
+    send: Send
+    waited: Wait | None = None
+
+
+@define(eq=False)
+class Curve:
+    """The refill_rate in units/s from each instant on."""
+
+    changed_at: list[float] = field(factory=list)
+    refill_rates: list[float] = field(factory=list)
+
+    def add(self, now: float, refill_rate: float) -> None:
+        """From now on."""
+        self.changed_at.append(now)
+        self.refill_rates.append(refill_rate)
+
+    def at(self, now: float) -> float:
+        """0 before the first change."""
+        index = bisect_right(self.changed_at, now)
+        return self.refill_rates[index - 1] if index else 0.0
+
+
+@define(eq=False)
+class LimiterClient:
+    """Sends what `backlog` holds as `limiter` allows. unit: one unit of `dimension` in the backlog's costs."""
+
+    limiter: Limiter
+    backlog: Backlog
+    rng: Random  # of the pauses after lost attempts
+    dimension: str = "requests"
+    unit: float = 1.0
+    curve: Curve = field(factory=Curve, init=False)
+    _again: deque[_Ticket] = field(factory=deque, init=False)  # refused ones: they go first
+    _late: list[tuple[float, int, Send]] = field(factory=list, init=False)  # lost ones, by the end of their pause
+    _fresh: _Ticket | None = field(default=None, init=False)  # the head of those never admitted
+    _wake_at: float = field(default=-inf, init=False)
+    _blocked: Blocked | None = field(default=None, init=False)  # what the head was told last
+    _admitted: deque[Booking] = field(factory=deque, init=False)  # not yet numbered by the loop
+    _open: dict[int, Booking] = field(factory=dict, init=False)  # by attempt
+    _failures: dict[int, int] = field(factory=dict, init=False)  # by prompt
+    _asked: float = field(default=-1.0, init=False)  # the cost that was asked last, and the same by dimension
+    _cost: Cost = field(factory=dict, init=False)
+    _backoff: Backoff = field(factory=Backoff, init=False)
+
+    # -- the queue
+
+    def wake_at(self) -> float:
+        """When the head may be admitted, as far as is known; at once after a change."""
+        return self._wake_at
+
+    def act(self, now: float) -> Sequence[Send]:
+        """All that the limiter admits now."""
+        sends: list[Send] = []
+        ticket = self._head(now)
+        while ticket is not None:
+            answer = self.limiter.admit(
+                self._cost_of(ticket.send.cost), now, owner=str(ticket.send.prompt), waited=ticket.waited
+            )
+            if isinstance(answer, Wait):
+                ticket.waited, self._blocked, self._wake_at = answer, answer.by, answer.until
+                return sends
+            self._admitted.append(answer)
+            sends.append(ticket.send)
+            ticket = self._leave(ticket, now)
+        self._blocked = None
+        self._wake_at = min(self.backlog.next_at(), self._late[0][0] if self._late else inf)
+        return sends
+
+    def _head(self, now: float) -> _Ticket | None:
+        if self._again:
+            return self._again[0]
+        if self._fresh is None:
+            if self._late and self._late[0][0] <= now:
+                self._fresh = _Ticket(heappop(self._late)[2])
+            elif self.backlog.next_at() <= now:
+                self._fresh = _Ticket(self.backlog.take())
+        return self._fresh
+
+    def _leave(self, ticket: _Ticket, now: float) -> _Ticket | None:
+        """The head is through; the one that follows it."""
+        if self._again:
+            self._again.popleft()
+        else:
+            self._fresh = None
+        following = self._head(now)
+        if following is not None:
+            following.waited = following.waited or ticket.waited
+        return following
+
+    def _cost_of(self, cost: float) -> Cost:
+        if cost != self._asked:  # as a rule all cost the same
+            self._asked, self._cost = cost, {self.dimension: cost / self.unit}
+        return self._cost
+
+    @property
+    def faults(self) -> list[str]:
+        """Policies that failed and were replaced by the limiter: the figures are not theirs."""
+        return [dimension.fault for dimension in self.limiter.dimensions.values() if dimension.fault is not None]
+
+    # -- what the loop tells
+
+    def sent(self, attempt: Attempt, now: float) -> None:  # noqa: ARG002 - the shape all clients share
+        """Attempts are numbered in the order in which they were admitted."""
+        self._open[attempt.number] = self._admitted.popleft()
+
+    def accepted(self, attempt: Attempt, now: float, hints: Hints) -> None:
+        """2xx headers."""
+        self._changed(self.limiter.accept(self._open[attempt.number], self._told(hints), now))
+
+    def refused(self, attempt: Attempt, now: float, status: int, retry_after: float | None, hints: Hints) -> None:
+        """The prompt goes to the front again."""
+        refusal = Throttled(
+            status=status,
+            message="",
+            scope=Scope.UNKNOWN if status == 429 else Scope.OVERLOAD,
+            retry_after=retry_after,
+            hints=self._told(hints),
+        )
+        settlement = self.limiter.settle(self._open.pop(attempt.number), refusal, now)
+        self._again.append(_Ticket(Send(attempt.prompt, attempt.cost)))
+        self._blocked = None
+        self._changed(settlement.decisions)
+
+    def ended(self, attempt: Attempt, now: float, ok: bool) -> None:
+        """A lost prompt comes back after a pause, or is given up when its failure budget is spent."""
+        settlement = self.limiter.settle(self._open.pop(attempt.number), WHOLE if ok else LOST, now)
+        if not ok:
+            self._blocked = None
+            failures = self._failures.get(attempt.prompt, 0) + settlement.spends_budget
+            self._failures[attempt.prompt] = failures
+            pause = self._backoff.pause(LOST, failures, self.rng)
+            if pause is not None:
+                heappush(self._late, (now + pause, attempt.number, Send(attempt.prompt, attempt.cost)))
+        self._changed(settlement.decisions)
+
+    def _changed(self, decisions: tuple[Decision, ...]) -> None:
+        for decision in decisions:
+            if decision.new != decision.old:
+                self.curve.add(decision.now, decision.new)
+        # A head that waits for its bucket alone would be told the same again.
+        if decisions or self._blocked is not Blocked.RATE:
+            self._wake_at = -inf
+
+    def _told(self, hints: Hints) -> dict[str, Hints]:
+        if hints.limit is None:
+            return {}
+        unit, remaining = self.unit, hints.remaining
+        scaled = Hints(
+            limit=hints.limit / unit,
+            remaining=None if remaining is None else remaining / unit,
+            reset=hints.reset,
+            period=hints.period,
+        )
+        return {self.dimension: scaled}
+
+
+@frozen(kw_only=True)
+class Seat:
+    """What every client is made with.
+
+    unit: the cost in the backlog of one typical request. told_limit: such costs per second, only for those that are
+    told the hidden limit. workers: only for pools.
+    """
+
+    backlog: Backlog
+    seed: int
+    joined_at: float
+    dimension: str
+    unit: float
+    max_in_flight: int
+    workers: int
+    told_limit: float
+
+
+def make_limiter_client(policy: str, options: Mapping[str, str], seat: Seat) -> LimiterClient:
+    """A client that is driven by a policy, by name; raises ValueError for one that there is not."""
+    policy_class = registry.find(policy)
+    made = policy_class(registry.make_options(policy_class, options), seed=seat.seed, now=seat.joined_at)
+    limiter = Limiter({seat.dimension: AdaptiveBucket(made, seat.joined_at)}, seat.max_in_flight)
+    client = LimiterClient(limiter, seat.backlog, Random(f"{seat.seed}/pauses"), seat.dimension, seat.unit)
+    client.curve.add(seat.joined_at, limiter.statistics(seat.joined_at).refill_rate[seat.dimension])
+    return client

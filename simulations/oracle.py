@@ -1,0 +1,134 @@
+"""The most that any client could have got accepted: one that knows the hidden limit and takes what there is.
+
+Greedy is best for every quota here: taking earlier never delays what can be taken later. It counts every window it
+touches, so that even a perfectly paced client stays a little below it (in two hours of minutes by 1 %).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import lru_cache
+from itertools import accumulate
+from math import inf
+from random import Random
+
+from attrs import field, frozen
+
+from simulations.profile import Profile
+from simulations.provider import quotas_of
+from simulations.quota import Concurrency
+from simulations.scenario import Clients, Latency, Outage, Scenario
+from simulations.steps import Steps
+from simulations.workload import Backlog, Workload
+
+LEAST_WAIT = 1e-6  # seconds; a rounded delay must not be asked for ever
+
+
+@frozen
+class Ideal:
+    """Instants of the oracle's acceptances and the units accepted up to each."""
+
+    at: tuple[float, ...]
+    units: tuple[float, ...]
+
+    def between(self, start: float, end: float) -> float:
+        """Units accepted in [start, end)."""
+        return self._until(end) - self._until(start)
+
+    def _until(self, end: float) -> float:
+        index = bisect_left(self.at, end)
+        return self.units[index - 1] if index else 0.0
+
+
+@frozen(kw_only=True)
+class _World:
+    """What the oracle's figures depend on; hashable, since many runs share them."""
+
+    upstream: Profile
+    offset: float
+    duration: float
+    outages: tuple[Outage, ...]
+    speed: float
+    clients: Clients
+    workload: Workload
+    latency: Latency
+    seed: int = field(default=0)
+
+
+def ideal_of(scenario: Scenario, seed: int) -> Ideal:
+    """Of all clients together, with no neighbour about; the slope and the router are not counted against anyone."""
+    is_random = bool(scenario.workload.phases or scenario.workload.prompt_sigma)
+    return _ideal(
+        _World(
+            upstream=scenario.upstream,
+            offset=scenario.offset,
+            duration=scenario.duration,
+            outages=scenario.outages,
+            speed=scenario.habits.served_per_second,
+            clients=scenario.clients,
+            workload=scenario.work,
+            latency=scenario.latency,
+            seed=seed if is_random else 0,
+        )
+    )
+
+
+def backlogs_of(workload: Workload, clients: Clients, seed: int) -> list[Backlog]:
+    """One for each client; the same for the same seed."""
+    return [workload.backlog(Random(f"{seed}/prompts/{index}"), at) for index, at in enumerate(clients.joins)]
+
+
+@lru_cache(maxsize=64)
+def _ideal(world: _World) -> Ideal:
+    quotas = [
+        quota for quota in quotas_of(world.upstream, world.offset).items() if not isinstance(quota[1], Concurrency)
+    ]
+    backlogs = backlogs_of(world.workload, world.clients, world.seed)
+    pace = _pace(world)
+    at: list[float] = []
+    costs: list[float] = []
+    now = 0.0
+    while True:
+        backlog = min(backlogs, key=Backlog.next_at)
+        now = max(now, backlog.next_at())
+        if now >= world.duration:
+            return Ideal(tuple(at), tuple(accumulate(costs)))
+        cost = backlog.next_cost
+        wait = max([_outage_left(world, now), *(q.ask(now, cost if name == "tokens" else 1.0) for name, q in quotas)])
+        if wait > 0:
+            now += max(wait, LEAST_WAIT)
+            continue
+        for name, quota in quotas:
+            quota.take(now, cost if name == "tokens" else 1.0)
+        backlog.take()
+        at.append(now)
+        costs.append(cost)
+        now += pace
+
+
+def _outage_left(world: _World, now: float) -> float:
+    return max((outage.until - now for outage in world.outages if outage.start <= now < outage.until), default=0.0)
+
+
+def _pace(world: _World) -> float:
+    """Seconds between acceptances by what is no quota per period: a queue's speed, or places that are given back."""
+    places = world.upstream.concurrency
+    by_places = 0.0 if places is None else world.latency.mean_end() / places
+    return max(by_places, 1 / world.speed if world.speed else 0.0)
+
+
+def allowed(scenario: Scenario, start: float, end: float) -> float:
+    """The integral of the hidden limit over [start, end), outages left out; inf without a limit."""
+    if scenario.limit_at(start) == inf:
+        return inf
+    steps = limit_steps(scenario)
+    gaps = ((max(start, outage.start), min(end, outage.until)) for outage in scenario.outages)
+    lost = sum(steps.earned(until) - steps.earned(since) for since, until in gaps if until > since)
+    return steps.earned(end) - steps.earned(start) - lost
+
+
+def limit_steps(scenario: Scenario) -> Steps:
+    """The hidden limit in units per second over time; asked only where there is one."""
+    if scenario.dimension == "requests" and scenario.upstream.quota != "none":
+        return scenario.upstream.per_second
+    return Steps.constant(scenario.limit_at(0.0))

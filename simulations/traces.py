@@ -1,0 +1,56 @@
+"""Arrivals from recorded traces: CSV as of the Azure LLM traces, JSONL as of the Mooncake traces.
+
+https://github.com/Azure/AzurePublicDataset (TIMESTAMP,ContextTokens,GeneratedTokens) and
+https://github.com/kvcache-ai/Mooncake (timestamp in milliseconds, input_length, output_length). The first arrival
+becomes the instant 0; a cost is what goes in and what comes out together.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from math import inf
+
+from simulations.workload import Arrival
+
+Row = tuple[float, float]  # (instant in seconds, LLM tokens)
+
+
+def read_trace(name: str, text: str) -> tuple[Arrival, ...]:
+    """Arrivals in order; the format is told from the name. ValueError names the line."""
+    read: Callable[[str], Iterator[Row]] = _rows_of_jsonl if name.endswith(".jsonl") else _rows_of_csv
+    rows = sorted(read(text))
+    if not rows:
+        raise ValueError("the trace has no lines")
+    first = rows[0][0]
+    return tuple(Arrival(at - first, max(cost, 1.0)) for at, cost in rows)
+
+
+def _rows_of_csv(text: str) -> Iterator[Row]:
+    for number, line in enumerate(csv.DictReader(text.lstrip("\ufeff").splitlines()), start=2):
+        try:
+            # Seven digits of a second: one more than datetime holds. A trace without a zone is read as UTC.
+            at = datetime.fromisoformat(line["TIMESTAMP"][:26]).replace(tzinfo=UTC).timestamp()
+            yield at, _count(line["ContextTokens"]) + _count(line["GeneratedTokens"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"line {number}: no TIMESTAMP,ContextTokens,GeneratedTokens") from error
+
+
+def _rows_of_jsonl(text: str) -> Iterator[Row]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            yield _count(row["timestamp"]) / 1000, _count(row["input_length"]) + _count(row["output_length"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"line {number}: no timestamp, input_length, output_length") from error
+
+
+def _count(value: str | float) -> float:
+    number = float(value)
+    if not 0 <= number < inf:
+        raise ValueError(f"{value!r} is no count")
+    return number

@@ -1,0 +1,366 @@
+"""Policies with one fault each, and the sound law they are made from: what the conformance kit must tell apart."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from attrs import evolve, field, frozen, validators
+
+from policies.contract import (
+    JSON,
+    Accepted,
+    Admitted,
+    Event,
+    LimitedBy,
+    Pace,
+    Reason,
+    Refused,
+    Remembered,
+    Scope,
+    Settled,
+    Unknown,
+)
+
+
+@frozen(kw_only=True)
+class PlainOptions:
+    """One is enough to show that options arrive."""
+
+    start_rate: float = field(
+        default=2.0,
+        validator=[validators.ge(0.1), validators.le(1000.0)],
+        metadata={"unit": "units/s", "help": "refill_rate before any answer"},
+    )
+    increase: float = field(
+        default=0.02, validator=validators.gt(0), metadata={"unit": "units/s per unit", "help": "of every success"}
+    )
+
+
+class Plain:
+    """A small sound AIMD: the hooks below are where the others fail."""
+
+    options_class: ClassVar[type] = PlainOptions
+    claims: ClassVar[frozenset[str]] = frozenset({"success_never_lowers", "one_cut_per_epoch"})
+
+    def __init__(self, options: PlainOptions, *, seed: int, now: float, remembered: Remembered | None = None) -> None:
+        del seed, now, remembered
+        self.options = options
+        self.hold = 0.0  # s, the last pause
+        self.newest = self.epoch = -1
+        self.probing = False
+        self.pace = Pace(refill_rate=options.start_rate, capacity=1.0)
+
+    def on(self, event: Event) -> Pace:
+        """See `policies.contract.Policy.on`."""
+        if isinstance(event, Admitted):
+            self.newest = max(self.newest, event.permit)
+        elif isinstance(event, Accepted):
+            self.accepted(event)
+        elif isinstance(event, Refused):
+            self.refused(event)
+        return self.pace
+
+    def accepted(self, event: Accepted) -> None:
+        if self.is_stale(event):
+            return
+        if self.probing:
+            self.probing = False
+            self.pace = evolve(self.pace, unresolved_limit=None, drain=False, reason=Reason.CLEARED)
+        elif self.may_grow(event):
+            self.grow(self.options.increase * event.cost)
+
+    def refused(self, event: Refused) -> None:
+        if self.is_stale(event):
+            return
+        self.hold = min(2 * self.hold, 30.0) if self.probing else 1.0
+        cuts = event.scope is not Scope.OVERLOAD and not self.probing
+        rate = self.pace.refill_rate * (self.factor(event) if cuts else 1.0)
+        self.probing, self.epoch = True, max(self.newest, event.permit)
+        self.pace = Pace(
+            refill_rate=rate,
+            capacity=1.0,
+            unresolved_limit=1,
+            held_until=event.now + self.hold,
+            drain=True,
+            reason=Reason.CUT,
+        )
+
+    # -- where the others fail
+
+    def is_stale(self, event: Accepted | Refused) -> bool:
+        return event.permit <= self.epoch
+
+    def may_grow(self, event: Accepted) -> bool:
+        return event.limited_by is LimitedBy.RATE
+
+    def grow(self, units: float) -> None:
+        new = min(self.pace.refill_rate + units, 2 * self.pace.refill_rate)
+        self.pace = evolve(self.pace, refill_rate=new, reason=Reason.INCREASE)
+
+    def factor(self, event: Refused) -> float:
+        del event
+        return 0.7
+
+    # -- state
+
+    def snapshot(self, now: float) -> dict[str, JSON]:
+        """See `policies.contract.Policy.snapshot`."""
+        return {
+            "rate": self.pace.refill_rate,
+            "hold": self.hold,
+            "held_for": max(self.pace.held_until - now, -1.0),
+            "newest": self.newest,
+            "epoch": self.epoch,
+            "probing": self.probing,
+        }
+
+    @classmethod
+    def restore(cls, options: PlainOptions, snapshot: Mapping[str, JSON], *, seed: int, now: float) -> Self:
+        """See `policies.contract.Policy`."""
+        match snapshot:
+            case {
+                "rate": float() as rate,
+                "hold": float() as hold,
+                "held_for": float() as held_for,
+                "newest": int() as newest,
+                "epoch": int() as epoch,
+                "probing": bool() as probing,
+            }:
+                policy = cls(options, seed=seed, now=now)
+                policy.hold, policy.newest, policy.epoch, policy.probing = hold, newest, epoch, probing
+                policy.pace = Pace(
+                    refill_rate=rate,
+                    capacity=1.0,
+                    unresolved_limit=1 if probing else None,
+                    held_until=now + held_for,
+                    drain=probing,
+                )
+                return policy
+        raise ValueError(f"no snapshot of {cls.__name__}")
+
+
+class CutsPerRefusal(Plain):
+    """Every 429 of a burst cuts: 0.7 to the power of the burst."""
+
+    def is_stale(self, event: Accepted | Refused) -> bool:
+        return isinstance(event, Accepted) and super().is_stale(event)
+
+    def refused(self, event: Refused) -> None:
+        self.probing = False
+        super().refused(event)
+
+
+class GrowsWhileAppLimited(Plain):
+    """Any success will do."""
+
+    def may_grow(self, event: Accepted) -> bool:
+        return event.limited_by in (LimitedBy.RATE, LimitedBy.APP)
+
+
+class HasAHiddenClock(Plain):
+    """Grows with the seconds of the machine, whatever the events say."""
+
+    def grow(self, units: float) -> None:
+        super().grow(units * (1 + time.perf_counter() % 1.0))
+
+
+class KnowsTheHour(Plain):
+    """Grows in the first half of every minute of the clock only."""
+
+    def may_grow(self, event: Accepted) -> bool:
+        return event.now % 60 < 30 and super().may_grow(event)
+
+
+class AnswersNan(Plain):
+    """Divides by what the server said."""
+
+    def factor(self, event: Refused) -> float:
+        wait = event.retry_after
+        return 0.7 if wait is None else min(0.7, wait / (1 + wait)) if wait > 0 else 0.7 * wait / (wait or math.nan)
+
+
+class FreezesAfterACut(Plain):
+    """A cut to next to nothing, from which additive growth per success takes for ever."""
+
+    def factor(self, event: Refused) -> float:
+        del event
+        return 1e-6
+
+    def grow(self, units: float) -> None:
+        super().grow(min(units, 1e-3 * self.pace.refill_rate))
+
+
+class WaitsForItsProbe(Plain):
+    """Holds for an hour at a time until the very attempt it sent as a probe is accepted."""
+
+    def on(self, event: Event) -> Pace:
+        """Any later attempt waits, too."""
+        super().on(event)
+        if isinstance(event, Admitted) and self.probing and self.pace.held_until <= event.now:
+            self.pace = evolve(self.pace, held_until=event.now + 1e6)
+        return self.pace
+
+    def accepted(self, event: Accepted) -> None:
+        super().accepted(event)
+        self.pace = evolve(self.pace, held_until=event.now)
+
+
+class GrowsOnStaleSuccess(Plain):
+    """What was sent at the old rate raises the new one."""
+
+    def is_stale(self, event: Accepted | Refused) -> bool:
+        return isinstance(event, Refused) and super().is_stale(event)
+
+
+class NeverRecovers(Plain):
+    """Cuts, and stays there."""
+
+    def may_grow(self, event: Accepted) -> bool:
+        return self.epoch < 0 and super().may_grow(event)
+
+
+class ForgetsItsHold(Plain):
+    """Its snapshot holds an instant, not an age."""
+
+    def snapshot(self, now: float) -> dict[str, JSON]:
+        """Means nothing on another clock."""
+        held_until = self.pace.held_until if self.probing else -1.0
+        return {**super().snapshot(now), "held_for": held_until}
+
+
+class Raises(Plain):
+    """Trips over a success."""
+
+    def grow(self, units: float) -> None:
+        raise ZeroDivisionError(f"after {units} units")
+
+
+class RaisesAtOnce(Plain):
+    """Trips over its first event, which is an admission."""
+
+    def on(self, event: Event) -> Pace:
+        """Not even once."""
+        raise KeyError(event.permit)
+
+
+class RaisesOnRefusal(Plain):
+    """Trips over a refusal."""
+
+    def factor(self, event: Refused) -> float:
+        raise OverflowError(f"attempt {event.permit}")
+
+
+class Declines(NeverRecovers):
+    """The same, with its reasons."""
+
+    declines: ClassVar[Mapping[str, str]] = {
+        "limit_is_found": "it only ever slows down",
+        "step_up_is_followed": "it only ever slows down",
+    }
+
+
+class ClaimsNonsense(Plain):
+    """Promises what nobody knows."""
+
+    claims: ClassVar[frozenset[str]] = frozenset({"success_never_lower"})
+
+
+class Unpromising(Plain):
+    """Sound, and claims nothing."""
+
+    claims: ClassVar[frozenset[str]] = frozenset()
+
+
+class HoldsForAMoment(Plain):
+    """Waits a fifth of a second after every refusal, and never longer."""
+
+    def refused(self, event: Refused) -> None:
+        super().refused(event)
+        self.pace = evolve(self.pace, held_until=min(self.pace.held_until, event.now + 0.2))
+
+
+class IgnoresRefusals(HoldsForAMoment):
+    """Its refusals are somebody else's affair."""
+
+    def factor(self, event: Refused) -> float:
+        del event
+        return 1.0
+
+
+class GainsByRefusals(Plain):
+    """Pushes back."""
+
+    def factor(self, event: Refused) -> float:
+        del event
+        return 1.5
+
+
+class CutsOnOverload(Plain):
+    """Takes a tired upstream for a smaller quota."""
+
+    def refused(self, event: Refused) -> None:
+        super().refused(evolve(event, scope=Scope.UNKNOWN))
+
+
+class CutsOnLoss(Plain):
+    """A broken connection is no refusal."""
+
+    def on(self, event: Event) -> Pace:
+        """It is for this one."""
+        super().on(event)
+        if isinstance(event, Unknown):
+            self.pace = evolve(self.pace, refill_rate=0.9 * self.pace.refill_rate)
+        return self.pace
+
+
+class GrowsAtTheEnd(Plain):
+    """A success counts when its stream is over, a minute late."""
+
+    def on(self, event: Event) -> Pace:
+        """Settled means nothing for a rate."""
+        super().on(event)
+        if isinstance(event, Settled) and not self.probing and event.limited_by is LimitedBy.RATE:
+            self.grow(self.options.increase)
+        return self.pace
+
+
+class GrowsByTheClock(Plain):
+    """Additive per second since the last event, asleep or not."""
+
+    last_at = math.inf
+
+    def on(self, event: Event) -> Pace:
+        """The square, so that a clock that goes back is no better."""
+        self.elapsed, self.last_at = min(event.now - self.last_at, 1e6), event.now
+        return super().on(event)
+
+    def grow(self, units: float) -> None:
+        new = self.pace.refill_rate + units * (self.elapsed**2 if abs(self.elapsed) < 1e6 else 0.0)
+        self.pace = evolve(self.pace, refill_rate=new)
+
+
+class ForgetsItsEpoch(Plain):
+    """Its snapshot leaves out what makes refusals stale."""
+
+    def snapshot(self, now: float) -> dict[str, JSON]:
+        """Not all of it."""
+        return {**super().snapshot(now), "newest": -1, "epoch": -1}
+
+
+class SaysOneDoesAnother(Plain):
+    """Answers a pace that it does not keep."""
+
+    def on(self, event: Event) -> Pace:
+        """Twice as fast as it is."""
+        pace = super().on(event)
+        return evolve(pace, refill_rate=0.5 * pace.refill_rate)
+
+
+class SlowsOnSuccess(Plain):
+    """Regrets its luck."""
+
+    def grow(self, units: float) -> None:
+        self.pace = evolve(self.pace, refill_rate=self.pace.refill_rate / (1 + units))

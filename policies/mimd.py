@@ -56,6 +56,9 @@ class Mimd:
 
     options_class: ClassVar[type] = MimdOptions
     claims: ClassVar[frozenset[str]] = frozenset({"success_never_lowers", "one_cut_per_epoch"})
+    declines: ClassVar[Mapping[str, str]] = {
+        "refusals_stay_rare": "a share of the rate on every success grows exponentially: it passes any limit again soon"
+    }
 
     def __init__(self, options: MimdOptions, *, seed: int, now: float, remembered: Remembered | None = None) -> None:
         self.options = options

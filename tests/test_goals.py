@@ -34,16 +34,6 @@ def test_a_thousand_prompts_at_twenty_a_second_take_a_minute_with_hardly_a_refus
     assert throttled(out) <= 8
 
 
-@pytest.mark.slow
-def test_twenty_prompts_at_thirty_a_minute_without_hints_lose_nothing_and_little_time(tmp_path: Path) -> None:
-    prompts, out = write_prompts(tmp_path / "p.jsonl", 20), tmp_path / "r.jsonl"
-    with upstream("steady?rate=0.5&burst=1&latency=2&retry_after=none&words=3") as url:
-        done = run(prompts, "--base-url", url, "--model", "m", "-o", out)
-    assert ids(results(out)) == sorted(range(20), key=str)
-    assert span(done.stderr) < 60
-    assert throttled(out) < 10
-
-
 @pytest.mark.parametrize("phase", range(0, 60, 5))
 def test_five_a_minute_without_hints_meets_few_refusals_after_the_first_minute(phase: int) -> None:
     lines = [json.dumps({"id": n, "prompt": f"prompt {n}"}).encode() for n in range(30)]

@@ -89,7 +89,7 @@ def expected_keys(lines: list[bytes]) -> set[bytes]:
     return set(keys(run(lines, "steady?rate=1000&words=1").results))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(seed=st.integers(0, 2**32) if SEED is None else st.just(int(SEED)))
 def test_every_line_has_exactly_one_result(seed: int) -> None:
     faulty_run(seed)
@@ -106,7 +106,7 @@ def test_every_line_has_exactly_one_result_for_many_seeds(seed: int) -> None:
 
 @pytest.fixture(scope="module")
 def long_run() -> VirtualRun:
-    return run(prompts(4000), "steady?words=1", seed=7, policy="aimd")
+    return run(prompts(2800), "steady?words=1", seed=7, policy="aimd")
 
 
 def test_the_refill_rate_is_a_sawtooth_around_the_hidden_limit(long_run: VirtualRun) -> None:
@@ -114,7 +114,7 @@ def test_the_refill_rate_is_a_sawtooth_around_the_hidden_limit(long_run: Virtual
     changes = [json.loads(line) for line in long_run.decisions]
     cuts = [change for change in changes if change["reason"] == "cut"]
     late = [cut for cut in cuts if cut["at"] > 30]
-    assert len(late) >= 3
+    assert len(late) >= 2
     for cut in late:
         assert 20 < cut["old"] < 23
         assert cut["new"] == pytest.approx(0.7 * cut["old"])
@@ -124,8 +124,8 @@ def test_the_refill_rate_is_a_sawtooth_around_the_hidden_limit(long_run: Virtual
     for one, next_one in itertools.pairwise(late):
         assert next_one["at"] - one["at"] == pytest.approx(60, abs=8)
     assert long_run.exit is Exit.OK
-    assert 4000 / long_run.elapsed > 0.85 * 20
-    assert long_run.tally.throttled <= 0.005 * 4000
+    assert 2800 / long_run.elapsed > 0.85 * 20
+    assert long_run.tally.throttled <= 0.005 * 2800
 
 
 def test_one_seed_gives_one_log_to_the_byte() -> None:

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import ClassVar, Self, assert_never
 
-from attrs import evolve, field, frozen, validators
+from attrs import evolve, frozen
 
 from policies.contract import (
     JSON,
@@ -41,6 +41,7 @@ from policies.contract import (
     Settled,
     Unknown,
 )
+from policies.fields import number, number_in
 
 MEASURED = 10.0  # s over which "really sent" is counted; at the start since the first admission, 1 s at least
 MOST_OVER_SENT = 2.2  # slow start never asks for more than this times what was really sent
@@ -49,25 +50,19 @@ FRESH = 600.0  # s; a limit learnt more recently is used at once
 GRAIN = 0.1  # s; what is sent within it is counted together, so that the log stays short
 
 
-def _number(default: float, *, low: float, high: float, unit: str, text: str) -> float:
-    checks = [validators.ge(low), validators.le(high)]
-    value: float = field(default=default, validator=checks, metadata={"unit": unit, "help": text})
-    return value
-
-
 @frozen(kw_only=True)
 class AimdOptions:
     """What a user may set; larger values of every increase make refusals more frequent."""
 
-    start_rate: float = _number(5.0, low=1e-6, high=1e6, unit="units/s", text="refill_rate before any answer")
-    doubling_time: float = _number(2.0, low=0.1, high=3600, unit="s", text="of busy time, in slow start")
-    decrease_factor: float = _number(0.7, low=0.05, high=0.99, unit="", text="new rate = factor * old rate")
-    increase_per_second: float = _number(
+    start_rate: float = number(5.0, low=1e-6, high=1e6, unit="units/s", text="refill_rate before any answer")
+    doubling_time: float = number(2.0, low=0.1, high=3600, unit="s", text="of busy time, in slow start")
+    decrease_factor: float = number(0.7, low=0.05, high=0.99, unit="", text="new rate = factor * old rate")
+    increase_per_second: float = number(
         0.0, low=0.0, high=1e6, unit="units/s per s", text="additive increase; 0: back at the cut rate in recovery_time"
     )
-    recovery_time: float = _number(60.0, low=1, high=1e5, unit="s", text="of busy time from a cut back to its rate")
-    first_hold: float = _number(1.0, low=0.01, high=60, unit="s", text="pause after a 429 without Retry-After")
-    longest_hold: float = _number(30.0, low=0.01, high=3600, unit="s", text="the pause doubles up to this")
+    recovery_time: float = number(60.0, low=1, high=1e5, unit="s", text="of busy time from a cut back to its rate")
+    first_hold: float = number(1.0, low=0.01, high=60, unit="s", text="pause after a 429 without Retry-After")
+    longest_hold: float = number(30.0, low=0.01, high=3600, unit="s", text="the pause doubles up to this")
 
 
 class Aimd:
@@ -208,15 +203,15 @@ class Aimd:
     def restore(cls, options: AimdOptions, snapshot: Mapping[str, JSON], *, seed: int, now: float) -> Self:
         """See `policies.contract.Policy.restore`."""
         policy = cls(options, seed=seed, now=now)
-        rate = _number_in(snapshot, "refill_rate")
-        policy.ssthresh = None if snapshot.get("ssthresh") is None else _number_in(snapshot, "ssthresh")
-        policy._increase = _number_in(snapshot, "increase")
+        rate = number_in(snapshot, "refill_rate")
+        policy.ssthresh = None if snapshot.get("ssthresh") is None else number_in(snapshot, "ssthresh")
+        policy._increase = number_in(snapshot, "increase")
         policy._probing = snapshot.get("probing") is True
-        policy._hold = _number_in(snapshot, "hold")
-        policy._newest = int(_number_in(snapshot, "newest"))
-        policy._epoch = int(_number_in(snapshot, "epoch"))
+        policy._hold = number_in(snapshot, "hold")
+        policy._newest = int(number_in(snapshot, "newest"))
+        policy._epoch = int(number_in(snapshot, "epoch"))
         if snapshot.get("sending_for") is not None:
-            policy._first_at = now - _number_in(snapshot, "sending_for")
+            policy._first_at = now - number_in(snapshot, "sending_for")
         sent = snapshot.get("sent")
         for row in sent if isinstance(sent, list) else ():
             match row:
@@ -224,12 +219,12 @@ class Aimd:
                     policy._sent.append((now - age, cost))
                     policy._units += cost
                 case _:
-                    raise ValueError(f"not a snapshot of aimd: sent holds {row!r}")
+                    raise ValueError(f"no snapshot of this policy: sent holds {row!r}")
         policy._pace = Pace(
             refill_rate=rate,
             capacity=_capacity(rate),
             unresolved_limit=1 if policy._probing else None,
-            held_until=now + _number_in(snapshot, "held_for"),
+            held_until=now + number_in(snapshot, "held_for"),
             drain=policy._probing,
             learned_limit=policy.ssthresh,
             reason=Reason(snapshot.get("reason")),
@@ -239,10 +234,3 @@ class Aimd:
 
 def _capacity(refill_rate: float) -> float:
     return 1.0 + PACED_SLACK * refill_rate
-
-
-def _number_in(snapshot: Mapping[str, JSON], key: str) -> float:
-    value = snapshot.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"not a snapshot of aimd: {key} is {value!r}")
-    return value

@@ -19,7 +19,7 @@ from policies.laws import TRACE_LAWS
 from simulations.trial import MOST_ATTEMPTS, Fate, Incident, Setting, Trial
 
 LEAST = 0.5  # of the limit, late in a run
-FOLLOWED = 0.4  # of the limit, eight minutes after it tripled; so more than all of the old one
+FOLLOWED = 0.5  # of the limit, eight minutes after it tripled; so more than all of the old one
 MOST = 1.1  # of the limit, refusals included, beside the probes
 PROBES = 0.15  # refusals/s
 OVERSHOOT = 0.02  # refusals/s, times the limit
@@ -197,7 +197,7 @@ LOOP_LAWS: tuple[Law[Setting], ...] = (
     ),
     _law(
         "step_up_is_followed",
-        "Eight minutes after the limit tripled, two fifths of it are used.",
+        "Eight minutes after the limit tripled, half of it is used.",
         "a rate that never recovers is a fixed one",
         _follows,
         _settings(length=840.0, limits=(2.0,), step=3.0, step_at=240.0),

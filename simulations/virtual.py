@@ -102,24 +102,16 @@ class _Virtual:
         async def write(results: list[Result]) -> None:
             await journal.write([dump_result(result) for result in results])
 
-        upstream = Upstream(
-            transport=SimulatedTransport(self.provider),
-            base_url=BASE_URL,
-            dialect=dialect_for("openai", BASE_URL),
-            key=None,
-            timeouts=self.settings.timeouts,
-        )
         started_at = trio.current_time()
-        async with upstream, trio.open_nursery() as nursery:
+        log = DecisionLog(lambda line: decisions.append(line.decode()), started_at)
+        async with self._upstream() as upstream, trio.open_nursery() as nursery:
             nursery.start_soon(self.meddle, stop)
             parts = Parts(
                 settings=self.settings,
                 read=read,
                 write=write,
                 upstream=upstream,
-                gates=Gates(
-                    limiter_maker(self.settings), DecisionLog(lambda line: decisions.append(line.decode()), started_at)
-                ),
+                gates=Gates(limiter_maker(self.settings), log),
                 defaults=self.defaults,
                 tally=tally,
                 stop=stop,
@@ -134,6 +126,14 @@ class _Virtual:
             intake=intake,
             upstream=self.provider.statistics(),
             elapsed=trio.current_time() - started_at,
+        )
+
+    def _upstream(self) -> Upstream:
+        return Upstream(
+            transport=SimulatedTransport(self.provider),
+            base_url=BASE_URL,
+            dialect=dialect_for("openai", BASE_URL),
+            timeouts=self.settings.timeouts,
         )
 
 

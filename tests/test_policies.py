@@ -159,7 +159,7 @@ def test_a_limit_learnt_lately_is_used_at_once_and_an_old_one_is_not() -> None:
 
 
 def test_a_snapshot_of_another_policy_is_refused() -> None:
-    with pytest.raises(ValueError, match="not a snapshot of aimd"):
+    with pytest.raises(ValueError, match="no snapshot of this policy"):
         Aimd.restore(AimdOptions(), {"refill_rate": "fast"}, seed=0, now=START)
 
 

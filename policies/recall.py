@@ -9,7 +9,8 @@ the rate of a bucket. Hence
     START      slow start until the first refusal
     SEARCH     between a rate that held and one that did not, until two refusals measure a bucket
     CRUISE     at (1 - margin) * learned_limit; slower for a minute while a log is still full of a burst
-    PROBE      once in probe_cost / (refused_share * rate) seconds, 1.4 periods at probe_step above the limit
+    PROBE      once in probe_cost / (refused_share * rate) seconds: in the last seconds of a window whose turn is
+               known, which is conclusive at once; elsewhere up to 1.4 periods at probe_step above the limit
     CLIMB      the probe survived: exponential growth until refused
     CONTEND    three refusals below the limit: others share it; additive increase ~ sqrt(rate), cut by 0.85
 
@@ -20,9 +21,9 @@ approached again from a quarter. Headers, when there are any, replace measuring 
 
 Source: the prototype in issue 4; figures of this code are in simulations/RESULTS.md.
 
-Where things are: recall_state (memory, options), recall_log (counting), recall_climb (growth), recall_block (while
-refused), recall_turn (when a window turns over), recall_evidence (what a block measured), recall_verdict (what follows
-from it), recall_hints (headers), recall_snapshot.
+Where things are: recall_state (memory, options), recall_log (counting), recall_climb (growth), recall_probe,
+recall_block (while refused), recall_turn (when a window turns over), recall_evidence (what a block measured),
+recall_verdict (what follows from it), recall_share (beside others), recall_hints (headers), recall_snapshot.
 
 Rules for editors. Only an attempt admitted after the last cut and limited by this rate may raise the pace; a verdict
 that wishes for more waits for one (`State.rate` is the wish). A wish below the pace takes effect at once and begins
@@ -52,7 +53,7 @@ from policies.contract import (
 )
 from policies.recall_block import refused
 from policies.recall_climb import cruise, grow
-from policies.recall_hints import hear, is_fresh
+from policies.recall_hints import hear, is_fresh, take_what_is_unused
 from policies.recall_log import SendLog
 from policies.recall_snapshot import dump, load
 from policies.recall_state import Phase, RecallOptions, State
@@ -89,7 +90,9 @@ class Recall:
         """See `policies.contract.Policy.on`."""
         state = self.state
         now = round((event.now - self._origin) * TICK) / TICK if math.isfinite(event.now) else state.now
-        state.now = max(state.now, now)
+        if now < state.now:  # a clock that steps back: go on from here
+            self._origin, now = event.now - state.now, state.now
+        state.now = now
         match event:
             case Admitted():
                 self._admitted(event)
@@ -116,10 +119,11 @@ class Recall:
         if event.hints.limit is not None:
             hear(state, options, event.hints, sent_at)
         limited = event.limited_by is LimitedBy.RATE
+        take_what_is_unused(state, options, limited=limited)
         if state.block is not None:
             clear(state, options, sent_at, fresh=is_fresh(state))
         elif limited and event.refill_rate > 0:
-            grow(state, options, _units(event.cost) / event.refill_rate, fresh=is_fresh(state))
+            grow(state, options, _units(event.cost) / event.refill_rate, sent_at, fresh=is_fresh(state))
         elif event.limited_by is LimitedBy.APP and state.phase in (Phase.PROBE, Phase.CLIMB):
             cruise(state, options, fresh=is_fresh(state))  # a probe that the application does not fill proves nothing
         self._answer(may_raise=limited)
@@ -162,7 +166,7 @@ class Recall:
         blocked = state.block is not None
         if rate < pace.refill_rate:
             state.epoch = max(state.epoch, state.newest)
-        held_until = max(pace.held_until, self._origin + self._held_until())
+        held_until = self._origin + self._held_until()
         if (
             rate == pace.refill_rate
             and held_until == pace.held_until
@@ -182,7 +186,7 @@ class Recall:
     def _held_until(self) -> float:
         state = self.state
         if state.block is None:
-            return state.told_hold
+            return max(state.told_hold, state.resume_at)
         return max(state.told_hold, state.now, state.block.again_at)
 
     def _instant(self, at: float) -> float:

@@ -15,6 +15,7 @@ from policies.recall_turn import next_turn, turn_is_known
 
 SHORTEST_HOLD, LONGEST_FIRST_HOLD = 0.3, 10.0  # s
 ROUNDED = 1.0  # s; Retry-After comes in whole seconds, rounded up
+EXACT = 1.0  # s; a turn known less exactly is tried in the middle, and so becomes known better
 MISSED = 6.0  # s; a window that was to turn this long ago still may
 BELIEVED = 86400.0  # s; the longest Retry-After that is taken as a word on when the upstream opens
 
@@ -103,7 +104,8 @@ def _first_try(state: State, options: RecallOptions, block: Block) -> float:
     rest = period * (1 - state.limit / block.rate) * 1.02 + 0.1
     turns_at = next_turn(state.turn, period, state.now)
     if turn_is_known(state.turn, period) and turns_at - state.now < 3 * rest:
-        return max(soon, turns_at)
+        width = state.turn.high - state.turn.low
+        return max(soon, turns_at - width / 2 if width > EXACT else turns_at)
     return max(soon, state.now + rest)
 
 

@@ -7,23 +7,24 @@ a jump of the clock or another bottleneck never raises anything.
 from __future__ import annotations
 
 from policies.contract import Reason
-from policies.recall_state import NEVER, Phase, RecallOptions, State
+from policies.recall_probe import begin_probe, is_timed, verdict_of_probe
+from policies.recall_state import NEVER, TRUSTED, Phase, RecallOptions, State
 
 MEASURED = 10.0  # s over which "really sent" is counted; at the start since the first admission, 1 s at least
 MOST_OVER_SENT = 2.2  # growth never asks for more than this times what was really sent
 CLIMB_DOUBLING = 12.0  # s of busy time; overshoot costs about 1 + 0.1 * rate refusals
-PROBE_PERIODS = 1.4  # a probe this long exceeds the limit in some window, whatever its phase
 SEARCH_SECONDS, SEARCH_UNITS = 10.0, 6.0  # a rate holds if it survives both
-CLOSE = 1.05  # SEARCH ends when its bounds are this close
+CLOSE = 1.12  # SEARCH ends when its bounds are this close
 ECHO_PERIODS = 1.1  # after so long all that was sent too fast has left a log
 LEAVING, LEAST_ECHO = 5.0, 0.2  # s ahead that a full log is looked at; of the cruising rate, at least
 SHORTEST_WAIT, LONGEST_WAIT = 45.0, 2400.0  # s between probes
-LOST_SHARE = 0.012  # of the time, that blocks of refused probes may cost
+TIMED_WAIT = 1.25  # periods between probes that end with the window, at least
+LOST_SHARE = 0.016  # of the time, that blocks of refused probes may cost
 OUTGROWN = 1.25  # CONTEND: this far above the remembered limit there are no others any more
 
 
-def grow(state: State, options: RecallOptions, busy: float, *, fresh: bool) -> None:
-    """One success of `busy` seconds that the rate had held back. fresh: headers tell the limit."""
+def grow(state: State, options: RecallOptions, busy: float, sent_at: float, *, fresh: bool) -> None:
+    """One success of `busy` seconds that the rate had held back, sent then. fresh: headers tell the limit."""
     match state.phase:
         case Phase.START:
             _multiply(state, 2.0 ** min(1.0, busy / options.doubling_time))
@@ -36,12 +37,14 @@ def grow(state: State, options: RecallOptions, busy: float, *, fresh: bool) -> N
             if state.echo_until > NEVER:
                 follow_echo(state, options)
             elif state.now >= state.probe_at and not (fresh and state.limit == state.told_limit):
-                _probe(state, options)
+                begin_probe(state, options)
         case Phase.PROBE:
-            state.survived += busy
-            if state.survived >= PROBE_PERIODS * options.period:
-                state.limit, state.phase = state.rate, Phase.CLIMB
-                state.clears.clear()  # they measured the old limit
+            match verdict_of_probe(state, options, busy, sent_at):
+                case True:
+                    state.phase = Phase.CLIMB
+                    state.clears.clear()  # they measured the old limit
+                case False:
+                    cruise(state, options, fresh=fresh)
         case Phase.CLIMB:
             _climb(state, options, busy, fresh=fresh)
         case Phase.CONTEND:
@@ -59,7 +62,9 @@ def cruise(state: State, options: RecallOptions, *, fresh: bool = False) -> None
     state.rate = state.limit if fresh else (1 - options.margin) * state.limit
     wait = state.probe_cost / (options.refused_share * max(state.rate, 1e-9))
     wait = max(wait, state.probe_loss / LOST_SHARE)
-    wait = min(max(wait, SHORTEST_WAIT), LONGEST_WAIT)
+    longest = LONGEST_WAIT / 2.0 ** max(TRUSTED - state.trust, 0)
+    shortest = TIMED_WAIT * options.period if is_timed(state, options) else SHORTEST_WAIT
+    wait = min(max(wait, shortest), longest)
     state.probe_at = state.now + wait * (0.8 + 0.4 * state.jitter())
 
 
@@ -76,13 +81,6 @@ def follow_echo(state: State, options: RecallOptions) -> None:
     rate = max(min(cruising, (free + leaving) / LEAVING), LEAST_ECHO * cruising)
     if abs(rate - state.rate) > 0.05 * state.rate or rate == cruising:
         state.rate = rate
-
-
-def _probe(state: State, options: RecallOptions) -> None:
-    assert state.limit is not None
-    step = max(options.probe_step, 1.5 / (options.period * state.limit))  # one attempt more than fits, at least
-    state.phase, state.rate, state.survived = Phase.PROBE, state.limit * (1 + step), 0.0
-    state.stepped_at, state.reason = state.now, Reason.INCREASE
 
 
 def _climb(state: State, options: RecallOptions, busy: float, *, fresh: bool) -> None:

@@ -11,10 +11,10 @@ import math
 from attrs import field, frozen
 
 from policies.recall_block import counted, looks_like_a_window, shut_for
+from policies.recall_probe import SURE_WINDOWS
 from policies.recall_state import Block, Phase, RecallOptions, State
 from policies.recall_turn import agrees, turn_span
 
-SURE_WINDOWS = 2  # blocks in a row that lasted as windows do
 RENEWAL = 300.0  # s; older ends of blocks measure another limit
 
 
@@ -40,7 +40,7 @@ class Evidence:
 def weigh(state: State, options: RecallOptions, block: Block, ended_at: float) -> Evidence:
     """What the log says about a block that ended at that instant."""
     period, log = options.period, state.log
-    _, count = counted(state, options, block)
+    elapsed, count = counted(state, options, block)
     windowlike = looks_like_a_window(state, options, block) or _ends_as_windows_do(state, options, block, ended_at)
     most = least = count
     if windowlike:
@@ -52,7 +52,8 @@ def weigh(state: State, options: RecallOptions, block: Block, ended_at: float) -
         ended_at=ended_at,
         windowlike=windowlike,
         count=count,
-        estimate=most / period,
+        # A young count is no limit: of a bucket it is what it accepted in the time that there was.
+        estimate=most / (period if windowlike else max(elapsed, 1.0)),
         least=least / period if windowlike else 0.0,
         renewal=_renewal(state, ended_at, 60.0 if block.phase is Phase.PROBE else 10.0),
         pair=_pair(state, block),

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from policies.contract import Hints
 from policies.recall_climb import cruise
-from policies.recall_state import Phase, RecallOptions, State
+from policies.recall_state import NEVER, Phase, RecallOptions, State
 from policies.recall_turn import ARRIVAL
 
 FRESH = 300.0  # s; headers older than this are no longer believed
 LARGEST = 1e12  # units; beyond it a header means "no limit"
 SLOWEST, FASTEST = 0.9, 4.0  # of the told limit, to fill a window evenly
 STEADY = 0.998  # of the told limit; attempts overtake each other on their way, and a full log refuses the first
+NEARLY_FULL = 2.0  # units missing in a bucket that is hardly used
+UNUSED = 0.5  # periods for which it stays so when nobody else takes from it any more
 VOTING = 1.0  # s between two looks at where the reset is
 SAME = 1e-3  # relative; a told limit that differs less is the same
 
@@ -23,6 +25,16 @@ SAME = 1e-3  # relative; a told limit that differs less is the same
 def is_fresh(state: State) -> bool:
     """Headers tell the limit."""
     return state.told_limit is not None and state.now - state.told_at < FRESH
+
+
+def take_what_is_unused(state: State, options: RecallOptions, *, limited: bool) -> None:
+    """A bucket that stays full although the rate holds us back: who shared it has gone, so climb without a probe."""
+    if not limited:
+        state.drained_at = state.now
+    below = state.told_limit is not None and state.limit is not None and state.limit < (1 - SAME) * state.told_limit
+    full = state.reset_votes > 0 and state.now - state.drained_at > UNUSED * options.period
+    if below and full and is_fresh(state) and state.phase in (Phase.CONTEND, Phase.CRUISE, Phase.PROBE):
+        state.phase = Phase.CLIMB
 
 
 def hear(state: State, options: RecallOptions, hints: Hints, sent_at: float) -> None:
@@ -53,10 +65,14 @@ def _watch(state: State, hints: Hints, told: float, period: float, sent_at: floa
     """Hold when nothing remains."""
     assert hints.remaining is not None
     assert hints.reset is not None
-    _vote(state, sent_at, hints.reset)
+    to_full = period - hints.remaining / told  # s; what a bucket calls its reset
+    _vote(state, sent_at, hints.reset, is_bucket=abs(hints.reset - to_full) < 0.02 * period + 0.05 * hints.reset)
     if state.reset_votes >= 0:
+        if told * hints.reset > NEARLY_FULL:
+            state.drained_at = state.now
         if state.phase is Phase.CRUISE and state.limit == told:
-            state.rate = STEADY * told  # a bucket or log lets the next in after 1 / limit, which is the pace itself
+            # A bucket or log lets the next in after 1 / limit, which is the pace itself.
+            state.rate = (STEADY - state.told_margin) * told
         return
     left, turns_at = hints.remaining - state.log.sent(sent_at), sent_at + min(hints.reset, period) + ARRIVAL
     if left < 1.0:
@@ -73,10 +89,15 @@ def _fill(state: State, told: float, rate: float) -> None:
         state.rate = rate
 
 
-def _vote(state: State, sent_at: float, reset: float) -> None:
-    """The end of a window stays where it is for a while; what a bucket or log calls reset moves on with the clock."""
+def _vote(state: State, sent_at: float, reset: float, *, is_bucket: bool) -> None:
+    """The end of a window stays where it is for a while; what a bucket or log calls reset moves on with the clock.
+
+    is_bucket: as a single look has it, which may be by chance; it is the first vote.
+    """
     passed, moved = sent_at - state.reset_seen_at, sent_at + reset - state.reset_at
-    if passed < VOTING:
+    if state.reset_seen_at == NEVER:
+        state.reset_votes = 1 if is_bucket else -1
+    elif passed < VOTING:
         return
     if abs(moved) < 0.3 * passed + 0.1:
         state.reset_votes = max(state.reset_votes - 1, -3)

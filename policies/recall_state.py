@@ -14,6 +14,7 @@ from policies.contract import Reason
 from policies.recall_log import SendLog
 
 NEVER = -1e9  # s; an instant before everything, but a number that JSON can hold
+TRUSTED = 5  # confirmations, after which probes are as rare as they may be
 ENOUGH = 20  # units; a count below it is no measurement (one refusal at a count of 2 must not halve a limit)
 
 
@@ -97,7 +98,9 @@ class State:
     survived: float = 0.0  # s of busy time in this step of a phase
     stepped_at: float = 0.0
     probe_at: float = NEVER
+    probed_from: float = NEVER  # PROBE at the end of a window: when that began
     probe_cost: float = 1.6  # 429s that a refused probe costs, on average
+    trust: int = TRUSTED  # probes that confirmed the limit; a limit of which little is known is probed sooner
     probe_loss: float = 0.0  # s of sending that a refused probe costs where its block is no window's rest
     first_at: float | None = None  # the first admission
     echo_until: float = NEVER  # a log may be full of an earlier burst until then
@@ -112,6 +115,9 @@ class State:
     block: Block | None = None
     told_limit: float | None = None  # units/s, by headers
     told_at: float = NEVER
+    drained_at: float = NEVER  # by headers; when its bucket was last seen to be used
+    told_margin: float = 0.0  # of it that is left alone, learnt from refusals in spite of it
+    resume_at: float = NEVER  # the first attempt after a block is paced, too
     told_hold: float = NEVER  # nothing remains until then
     reset_votes: int = 0  # -3..3: reset means the end of the window (negative) or the time to full
     reset_at: float = NEVER  # as told

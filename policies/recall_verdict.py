@@ -8,29 +8,27 @@ below it is *unexpected*: the limit fell, or others share it, and three of these
 
 from __future__ import annotations
 
-import math
-
 from policies.contract import Reason
 from policies.recall_block import shut_for
 from policies.recall_climb import ECHO_PERIODS, cruise, follow_echo
 from policies.recall_evidence import RENEWAL, Evidence, weigh
-from policies.recall_state import ENOUGH, NEVER, Phase, RecallOptions, State
+from policies.recall_share import CROWD, LEAST, contend, count_unexpected, settle, told
+from policies.recall_state import ENOUGH, NEVER, TRUSTED, Phase, RecallOptions, State
 from policies.recall_turn import learn_turn
 
 OUTAGE = 1.5  # periods; a longer block is no quota
 LONGEST_LOSS = 5.0  # s that one block may count for
 MANY = 60  # units; so large a count is not the same twice by chance
+NARROW = 1.25  # bounds of a bucket's rate this close need no more caution
 SETTLED = 1.15  # bounds of a bucket's rate this close are a measurement
 DEEP = 0.7  # of the limit; a cut below it that the server did not announce is tested at once
 PAIR = 30.0  # s; refusals closer than this are of one fall of the limit, or of one burst in a log
+SHORTEST_PROBE = 6.0  # s; one that is refused sooner met something else, unless a second attempt is too much
+SMALL_TRUST = 4  # confirmations that the count of a small window is worth
 LESS, SMALL_CUT = 0.96, 0.7  # of the limit: when nothing measures it; at most, when the count is small
 DEEPEST_CUT = 0.2  # of the limit, in one epoch; whatever was measured may be wrong once
-CROWD = 3  # unexpected refusals, each within CROWD_PERIODS of the last, mean that others share the quota
-CROWD_PERIODS = 5.0
-AGREEING_PEAKS, PEAK_SPREAD = 4, 1.06  # CONTEND ends when so many refusals measured the same limit
 FIRST_GUESS = 0.6  # of the rate at which slow start met a bucket: a burst of a second's worth gives 0.5
 CLIMB_GUESS = 0.8  # of the rate at which a climb met one; it is slower
-LEAST = 1e-6  # units/s; the floor is the limiter's, but a rate is never nothing
 
 
 def clear(state: State, options: RecallOptions, sent_at: float, *, fresh: bool) -> None:
@@ -40,6 +38,7 @@ def clear(state: State, options: RecallOptions, sent_at: float, *, fresh: bool) 
     found = weigh(state, options, block, sent_at)
     judge(state, options, found, fresh=fresh)
     learn(state, options, found)
+    state.resume_at = sent_at + min(1 / max(state.rate, LEAST), options.longest_hold)
     state.reason = Reason.CLEARED
 
 
@@ -71,7 +70,7 @@ def judge(state: State, options: RecallOptions, found: Evidence, *, fresh: bool)
     """Decide limit, phase and rate."""
     phase = found.block.phase
     if fresh and state.told_limit is not None:
-        _told(state, options, found)
+        told(state, options, found)
     elif found.block.overload or found.duration > OUTAGE * options.period:
         _resume(state, options, found)
     elif phase in (Phase.SEARCH, Phase.CLIMB) or (phase is Phase.START and state.limit is None):
@@ -80,14 +79,6 @@ def judge(state: State, options: RecallOptions, found: Evidence, *, fresh: bool)
         _confirm(state, options, found)
     else:
         _unexpected(state, options, found)
-
-
-def _told(state: State, options: RecallOptions, found: Evidence) -> None:
-    state.limit = state.told_limit
-    if not found.windowlike and _count_unexpected(state, options) >= CROWD:
-        _contend(state, options, found)
-    else:
-        cruise(state, options, fresh=True)
 
 
 def _resume(state: State, options: RecallOptions, found: Evidence) -> None:
@@ -107,7 +98,9 @@ def _overshot(state: State, options: RecallOptions, found: Evidence) -> None:
     """The rate was rising, so the limit lies below it."""
     block = found.block
     if found.windowlike:
-        _settle(state, options, found.estimate)
+        # Somebody else's full bucket may look like a small window to a newcomer.
+        state.trust = TRUSTED if found.count >= ENOUGH else SMALL_TRUST
+        settle(state, options, found.estimate)
         return
     if state.searched_from != NEVER and found.count >= MANY and abs(found.count - state.searched_count) <= 1.5:
         state.limit = found.estimate  # a log is as full at every refusal
@@ -116,7 +109,8 @@ def _overshot(state: State, options: RecallOptions, found: Evidence) -> None:
     low, high = _bracket(state, found)
     long = block.sent_at - state.searched_from > options.period / 2
     if block.phase is Phase.SEARCH and (high <= SETTLED * low or (long and not state.low)):
-        _settle(state, options, low if found.count >= ENOUGH or state.low else (low + high) / 2)
+        state.trust = TRUSTED if found.count >= ENOUGH else 0
+        settle(state, options, low if found.count >= ENOUGH or state.low else (low + high) / 2)
         return
     if block.phase is not Phase.SEARCH:
         state.low = 0.0
@@ -141,44 +135,35 @@ def _bracket(state: State, found: Evidence) -> tuple[float, float]:
     return min(found.pair[0], high), min(found.pair[1], high)
 
 
-def _settle(state: State, options: RecallOptions, limit: float) -> None:
-    state.limit, state.level = max(limit, LEAST), 0
-    cruise(state, options)
-
-
 def _expected(state: State, options: RecallOptions, found: Evidence) -> bool:
     assert state.limit is not None
     block, full = found.block, options.period * state.limit
     rest = options.period * (1 - state.limit / block.rate)
-    in_time = block.sent_at - state.stepped_at >= 6.0 and shut_for(block) <= 3 * rest + 2.0
+    lasted = block.sent_at - state.stepped_at >= SHORTEST_PROBE or full < ENOUGH or state.probed_from != NEVER
+    in_time = lasted and shut_for(block) <= 3 * rest + 2.0
     return found.count + 1 >= 0.993 * full and in_time
 
 
 def _confirm(state: State, options: RecallOptions, found: Evidence) -> None:
     """The limit is where it was thought to be; measure it a little better."""
     assert state.limit is not None
+    state.trust += 1
     if found.windowlike:
         measured = min(max(state.limit, found.least), found.estimate)
+        if state.limit * options.period < ENOUGH:  # of so few, a turn that is a little off costs one that was there
+            measured = max(measured, min(state.limit, (found.count + 1) / options.period))
     else:
         measured = max(state.limit, found.renewal or 0.0)
     state.limit = max(min(found.block.rate, measured), DEEPEST_CUT * state.limit)
     cruise(state, options)
 
 
-def _count_unexpected(state: State, options: RecallOptions) -> int:
-    if state.now - state.unexpected_at > CROWD_PERIODS * options.period:
-        state.level = 0
-    state.level += 1
-    state.unexpected_at = state.now
-    return state.level
-
-
 def _unexpected(state: State, options: RecallOptions, found: Evidence) -> None:
     """A refusal at or below the remembered limit."""
     assert state.limit is not None
-    crowded = _count_unexpected(state, options) >= CROWD
+    crowded = count_unexpected(state, options) >= CROWD
     if crowded or found.block.phase is Phase.CONTEND:
-        _contend(state, options, found)
+        contend(state, options, found)
         return
     full, since = options.period * state.limit, found.block.sent_at - state.searched_from
     logs = not state.windows and not found.windowlike and found.count >= ENOUGH
@@ -201,8 +186,10 @@ def _reduced(limit: float, full: float, found: Evidence) -> float:
     """The limit after a refusal below it; full: what a period holds of it."""
     if found.windowlike:
         return max(min(limit, found.estimate), found.least, DEEPEST_CUT * limit)
+    if found.count >= ENOUGH and found.pair[1] <= NARROW * found.pair[0]:
+        return min(limit, sum(found.pair) / 2)
     if found.count >= ENOUGH:
-        return LESS * min(limit, found.estimate, found.pair[1])
+        return LESS * min(limit, max(found.estimate, found.pair[0]), found.pair[1])
     if found.count > full - 0.5:
         return limit  # as much as fits; of so few, one that comes early is refused
     return max(SMALL_CUT * limit, min(LESS * limit, found.estimate))
@@ -213,20 +200,3 @@ def _echo(state: State, options: RecallOptions) -> None:
     state.echo_until = state.now + ECHO_PERIODS * options.period
     cruise(state, options)
     follow_echo(state, options)
-
-
-def _contend(state: State, options: RecallOptions, found: Evidence) -> None:
-    """Plain AIMD. Growth by the root of the rate makes shares converge; growth in proportion would freeze them."""
-    state.peaks = [*state.peaks, min(found.estimate, found.renewal or math.inf)][-AGREEING_PEAKS:]
-    if len(state.peaks) == AGREEING_PEAKS and max(state.peaks) <= PEAK_SPREAD * min(state.peaks):
-        state.level, limit = 0, max(state.peaks)
-        state.peaks = []
-        _settle(state, options, limit)
-        return
-    rate = found.block.rate
-    sure = found.count >= ENOUGH or found.duration > options.period / 4
-    base = found.estimate if sure and found.estimate < 0.6 * rate else rate
-    base = max(base, LEAST)
-    state.phase, state.limit = Phase.CONTEND, base
-    state.rate = options.contention_factor * base
-    state.slope = (1 - options.contention_factor) * math.sqrt(base) / max(60.0, 30.0 / base)

@@ -19,7 +19,7 @@ spent as probes, its decrease is what was measured; CONTEND is AIMD as Chiu and 
 (growth in proportion to the rate freezes the shares). After an outage longer than any window the limit is kept and
 approached again from a quarter. Headers, when there are any, replace measuring and probing.
 
-Source: the prototype in issue 4; figures of this code are in simulations/RESULTS.md.
+Source: a discrete-event prototype of this law, written before it; figures of this code are in simulations/RESULTS.md.
 
 Where things are: recall_state (memory, options), recall_log (counting), recall_climb (growth), recall_probe,
 recall_block (while refused), recall_turn (when a window turns over), recall_evidence (what a block measured),

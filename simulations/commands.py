@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import click
+from attrs import evolve
 
+from policies import registry
+from simulations.peers import PEERS
 from simulations.plot import plot
 from simulations.report import Cell, as_json, gather, table
 from simulations.results_page import page
@@ -15,6 +19,8 @@ from simulations.runs import Result, Task, maker_of, run_all
 from simulations.scenario import FEEDBACK, Scenario
 from simulations.scenario_files import load_scenario, scenario_names
 
+HAMMERING = frozenset({"naive", "sdk-2-retries", "sdk-10-retries"})  # a hundred refusals for each acceptance
+HAMMERING_SECONDS = 600.0
 BROKEN = 1  # exit code: a bound does not hold
 
 
@@ -29,6 +35,9 @@ class BadInput(click.ClickException):
 @click.option("--all", "every", is_flag=True, help="all scenarios that come with the program")
 @click.option("--fast", is_flag=True, help="the few that are done in well under a minute")
 @click.option("--policy", "contenders", multiple=True, metavar="NAME", help="policy, peer or module:Class; repeatable")
+@click.option(
+    "--peers", is_flag=True, help="all policies and peers beside, once; who just hammers, for 10 min"
+)
 @click.option("--feedback", "modes", multiple=True, type=click.Choice(FEEDBACK), help="what answers tell; repeatable")
 @click.option("--seeds", type=click.IntRange(1, 10_000), default=1, show_default=True, help="runs of each, from seed 0")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), metavar="FILE", help="write all figures")
@@ -39,6 +48,7 @@ def simulate(
     every: bool,
     fast: bool,
     contenders: tuple[str, ...],
+    peers: bool,
     modes: tuple[str, ...],
     seeds: int,
     json_file: str | None,
@@ -49,6 +59,8 @@ def simulate(
     try:
         chosen = _chosen(scenarios, every=every, fast=fast)
         tasks = _tasks(chosen, contenders, modes, seeds, with_plot)
+        tasks = _with_peers(tasks) if peers else tasks
+        _check(tasks)
         _check_folders(json_file, results)
     except ValueError as error:
         raise BadInput(str(error)) from error
@@ -82,9 +94,29 @@ def _tasks(
     ]
     if not tasks:
         raise ValueError(f"no scenario has feedback {', '.join(modes)}")
+    return tasks
+
+
+def _with_peers(tasks: Sequence[Task]) -> list[Task]:
+    """After the runs of each scenario and mode those of all who are not in it yet, once."""
+    found: list[Task] = []
+    for _, group in groupby(tasks, key=lambda task: (task.scenario.name, task.feedback)):
+        found += (there := list(group))
+        scenario, names = there[0].scenario, {task.contender for task in there}
+        for name in dict.fromkeys([*registry.BUILT_IN, *PEERS]):
+            if name not in names and name != "fixed":  # it is told a rate; fixed-80 is told the limit
+                world = _shortened(scenario) if name in HAMMERING else scenario
+                found.append(evolve(there[0], contender=name, scenario=world))
+    return found
+
+
+def _shortened(scenario: Scenario) -> Scenario:
+    return evolve(scenario, duration=min(scenario.duration, HAMMERING_SECONDS))
+
+
+def _check(tasks: Sequence[Task]) -> None:
     for task in tasks:
         maker_of(task.contender, task.scenario)
-    return tasks
 
 
 def _with_progress(results: Iterable[Result], count: int) -> Iterator[Result]:

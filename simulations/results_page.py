@@ -15,7 +15,8 @@ TOLD = {
 }
 INTRO = """# Results of the simulator
 
-Written by `{command}`; do not edit. Each figure is a mean over {seeds} seeds, ± the standard deviation between them.
+Written by `{command}`; do not edit. Each figure is a mean over {seeds} seeds, ± the standard deviation between them;
+one without ± is of seed 0 alone. `naive` and the `sdk-*` peers are cut off after ten minutes: they only hammer.
 
 Goodput is what was accepted, in percent of what a client could have got that knows the hidden limit and touches every
 window; the figure behind the slash is the share of 429s in percent. Read them together: who hammers gets 99 / 99.

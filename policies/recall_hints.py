@@ -19,6 +19,7 @@ STEADY = 0.998  # of the told limit; attempts overtake each other on their way, 
 NEARLY_FULL = 2.0  # units missing in a bucket that is hardly used
 UNUSED = 0.5  # periods for which it stays so when nobody else takes from it any more
 VOTING = 1.0  # s between two looks at where the reset is
+SURE_WINDOW = -2  # votes, before a window's rest is filled faster than the limit's average
 SAME = 1e-3  # relative; a told limit that differs less is the same
 
 
@@ -67,17 +68,18 @@ def _watch(state: State, hints: Hints, told: float, period: float, sent_at: floa
     assert hints.reset is not None
     to_full = period - hints.remaining / told  # s; what a bucket calls its reset
     _vote(state, sent_at, hints.reset, is_bucket=abs(hints.reset - to_full) < 0.02 * period + 0.05 * hints.reset)
+    cruising = state.phase is Phase.CRUISE and state.limit == told
+    if cruising and state.reset_votes > SURE_WINDOW:
+        # A bucket or log lets the next in after 1 / limit, which is the pace itself.
+        state.rate = (STEADY - state.told_margin) * told
     if state.reset_votes >= 0:
         if told * hints.reset > NEARLY_FULL:
             state.drained_at = state.now
-        if state.phase is Phase.CRUISE and state.limit == told:
-            # A bucket or log lets the next in after 1 / limit, which is the pace itself.
-            state.rate = (STEADY - state.told_margin) * told
         return
     left, turns_at = hints.remaining - state.log.sent(sent_at), sent_at + min(hints.reset, period) + ARRIVAL
     if left < 1.0:
         state.told_hold = max(state.told_hold, turns_at)
-    elif state.phase is Phase.CRUISE and state.block is None and state.limit == told:
+    elif cruising and state.reset_votes <= SURE_WINDOW and state.block is None:
         # Counted from the last one sent, the one after those that are left falls on the turn.
         _fill(state, told, (left + 1.0) / max(turns_at - state.log.times[-1], 1.0))
 
@@ -95,11 +97,11 @@ def _vote(state: State, sent_at: float, reset: float, *, is_bucket: bool) -> Non
     is_bucket: as a single look has it, which may be by chance; it is the first vote.
     """
     passed, moved = sent_at - state.reset_seen_at, sent_at + reset - state.reset_at
+    if passed < VOTING:
+        return
     if state.reset_seen_at == NEVER:
         state.reset_votes = 1 if is_bucket else -1
-    elif passed < VOTING:
-        return
-    if abs(moved) < 0.3 * passed + 0.1:
+    elif abs(moved) < 0.3 * passed + 0.1:
         state.reset_votes = max(state.reset_votes - 1, -3)
     elif abs(moved - passed) < 0.7 * passed:
         state.reset_votes = min(state.reset_votes + 1, 3)

@@ -98,6 +98,9 @@ def _overshot(state: State, options: RecallOptions, found: Evidence) -> None:
     """The rate was rising, so the limit lies below it."""
     block = found.block
     if found.windowlike:
+        if block.phase is Phase.START and found.count >= ENOUGH and _is_young(state, options, found):
+            state.limit, state.rate, state.phase = found.estimate, found.estimate, Phase.CLIMB
+            return
         # Somebody else's full bucket may look like a small window to a newcomer.
         state.trust = TRUSTED if found.count >= ENOUGH else SMALL_TRUST
         settle(state, options, found.estimate)
@@ -116,6 +119,11 @@ def _overshot(state: State, options: RecallOptions, found: Evidence) -> None:
         state.low = 0.0
     guess = {Phase.START: FIRST_GUESS, Phase.CLIMB: CLIMB_GUESS}.get(block.phase, 0.0) * block.rate
     _search(state, guess or (low + high) / 2, high)
+
+
+def _is_young(state: State, options: RecallOptions, found: Evidence) -> bool:
+    """It turned before a whole period was over: by chance, or because its own is shorter."""
+    return state.first_at is not None and found.ended_at - state.first_at < options.period
 
 
 def _search(state: State, rate: float, high: float) -> None:

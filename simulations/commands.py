@@ -35,9 +35,7 @@ class BadInput(click.ClickException):
 @click.option("--all", "every", is_flag=True, help="all scenarios that come with the program")
 @click.option("--fast", is_flag=True, help="the few that are done in well under a minute")
 @click.option("--policy", "contenders", multiple=True, metavar="NAME", help="policy, peer or module:Class; repeatable")
-@click.option(
-    "--peers", is_flag=True, help="all policies and peers beside, once; who just hammers, for 10 min"
-)
+@click.option("--peers", is_flag=True, help="all policies and peers beside, once; who just hammers, for 10 min")
 @click.option("--feedback", "modes", multiple=True, type=click.Choice(FEEDBACK), help="what answers tell; repeatable")
 @click.option("--seeds", type=click.IntRange(1, 10_000), default=1, show_default=True, help="runs of each, from seed 0")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), metavar="FILE", help="write all figures")

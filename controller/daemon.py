@@ -3,8 +3,8 @@
     intake -> (no buffer) -> workers -> outbox -> journal
 
 Ends in one of three ways: the input is used up and every prompt has its result; the run was asked to stop (signal,
-upstream, disk), admits nothing more and drains what is under way within drain_timeout; or a second signal stops
-it at once. What has no result by then stays pending, and the same command takes it up again.
+upstream, disk) and drains what is under way within drain_timeout; or a second signal stops it at once. What has no
+result by then stays pending, and the same command takes it up again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ AcceptResult = Callable[[Result], Awaitable[None]]
 ReadPrompts = Callable[[AcceptPrompt, AcceptResult], Awaitable[None]]
 Write = Callable[[list[Result]], Awaitable[None]]
 Log = Callable[[str, Decision], None]  # model, decision
-
 LAST_WRITE = 2.0  # s that a stuck output gets after the drain
 ANSWER = 60.0  # s for the answer to the probe after a hold
 
@@ -129,6 +128,7 @@ async def serve(parts: Parts) -> Exit:
         watchers.start_soon(_watch_for_hope, parts)
         watchers.start_soon(_drain_when_asked, parts, working, writing)
         if parts.live is not None:
+            outbox.room = parts.live.room
             watchers.start_soon(parts.live.run, parts.stop)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_write, parts, outbox, writing)

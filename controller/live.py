@@ -2,8 +2,8 @@
 
 Whoever hears from the upstream never waits here, so a slow consumer neither slows an answer nor runs down its clocks.
 What is not yet out is kept by prompt, and neighbouring pieces of a text become one: a slow consumer gets fewer and
-longer deltas. So at most the texts under way are kept, which the attempts hold anyway, and some results; when those
-are too many, `deliver` waits, results are not counted as written, and no new prompts are taken up.
+longer deltas. So at most the texts under way are kept, which the attempts hold anyway, and some results: when those
+are too many, no prompt is taken up any more (`room`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Waiting:
 @define(eq=False)
 class Live:
     """sole: nothing else keeps the results, so one counts as written when it is out. backlog: results that may wait
-    otherwise."""
+    while prompts are taken up."""
 
     journal: Journal
     sse: bool
@@ -94,16 +94,21 @@ class Live:
         self._wake()
 
     async def deliver(self, results: list[Result]) -> None:
-        """Hand results over; waits until they are out, or until few enough are not. Raises JournalError."""
+        """Hand results over; if nothing else keeps them, wait until they are out, and raise JournalError."""
         if self._fault is None:
             for result in results:
                 self._of(result.prompt).records.append(result)
             self._results += len(results)
             self._wake()
-        while self._fault is None and self._results > (0 if self.sole else self.backlog):
+        while self.sole and self._fault is None and self._results:
             await self._written.wait()
-        if self._fault is not None and self.sole:
+        if self.sole and self._fault is not None:
             raise self._fault
+
+    async def room(self) -> None:
+        """Wait until few enough results are not out: before a prompt is taken up, never before a result is filed."""
+        while self._fault is None and self._results > self.backlog:
+            await self._written.wait()
 
     async def flush(self) -> None:
         """Wait until all is out, or can't be."""

@@ -50,17 +50,26 @@ def emit(
     *,
     to_file: bool = False,
     dialect: Dialect | None = None,
+    stop_at: float = float("inf"),
     **changed: object,
 ) -> Emitted:
-    """Answer the prompts, the stream going to `consume`; with to_file the results go to a file as well."""
+    """Answer the prompts, the stream going to `consume`; with to_file the results go to a file as well.
+
+    stop_at: when SIGTERM comes, in seconds.
+    """
     chosen = Settings(**{"emit": "delta", "output": "r.jsonl" if to_file else None} | changed)  # type: ignore[arg-type]
     make_deterministic(chosen.seed)
     clock = trio.testing.MockClock(autojump_threshold=0)
-    return trio.run(_main, prompts, transport, consume, dialect or OpenAIChat(), chosen, clock=clock)
+    return trio.run(_main, prompts, transport, consume, dialect or OpenAIChat(), chosen, stop_at, clock=clock)
 
 
 async def _main(
-    prompts: list[Prompt], transport: httpx.AsyncBaseTransport, consume: Consume, dialect: Dialect, settings: Settings
+    prompts: list[Prompt],
+    transport: httpx.AsyncBaseTransport,
+    consume: Consume,
+    dialect: Dialect,
+    settings: Settings,
+    stop_at: float,
 ) -> Emitted:
     filed: list[bytes] = []
     live = Live.to_stdout(settings, Journal(name="memory", append=consume))
@@ -80,9 +89,13 @@ async def _main(
         await live.deliver(results)
 
     began, tally, stop = trio.current_time(), Tally(), Stop()
-    async with Upstream(
-        transport=transport, base_url="http://sim/v1", dialect=dialect, timeouts=settings.timeouts
-    ) as upstream:
+    async with (
+        Upstream(
+            transport=transport, base_url="http://sim/v1", dialect=dialect, timeouts=settings.timeouts
+        ) as upstream,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(_stop, stop, stop_at)
         gates = Gates(limiter_maker(settings), lambda *_: None)
         parts = Parts(
             settings=settings,
@@ -95,7 +108,13 @@ async def _main(
             live=live,
         )
         code = await serve(parts)
+        nursery.cancel_scope.cancel()
     return Emitted(exit=code, tally=tally, stop=stop, filed=filed, elapsed=trio.current_time() - began)
+
+
+async def _stop(stop: Stop, at: float) -> None:
+    await trio.sleep_until(trio.current_time() + at)
+    stop.ask(Exit.TERMINATED, "SIGTERM")
 
 
 def lines_of(data: bytes) -> list[bytes]:

@@ -324,3 +324,15 @@ def test_a_consumer_that_goes_stops_the_run_and_a_file_still_gets_what_was_paid(
     assert transport.attempts < 20
     assert len(done.filed) == (transport.attempts if to_file else 0)
     assert done.elapsed < (6 if to_file else 1), "nothing more is paid for that can't be kept"
+
+
+def test_a_stop_while_nobody_reads_loses_no_answer_that_belongs_in_the_file() -> None:
+    transport = Played([[chunk("a"), 1.0, chunk("b"), DONE]])
+
+    async def consume(data: bytes) -> None:
+        await trio.sleep_forever()
+
+    asked = [prompt(n) for n in range(200)]
+    done = emit(asked, transport, consume, to_file=True, max_in_flight=2, stop_at=1000.0)
+    assert done.exit is Exit.TERMINATED
+    assert len(done.filed) == transport.attempts < 20

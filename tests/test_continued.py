@@ -38,7 +38,7 @@ usages = st.none() | st.builds(
 
 
 @given(words, st.lists(st.integers(1, 7)), st.integers(0, 60), st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_the_deltas_of_a_continuation_are_its_text_without_the_echo(
     prefix: str, sizes: list[int], length: int, echoed: bool
 ) -> None:
@@ -231,7 +231,7 @@ def _event(document: JSON) -> bytes:
 
 @pytest.mark.parametrize("name", ["vllm", "mistral"])
 @given(seed=st.integers(0, 2**32), to_file=st.booleans())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_an_answer_in_parts_is_the_answer_and_what_was_streamed(name: str, seed: int, to_file: bool) -> None:
     upstream = Breaking(random.Random(seed), echoes=name == "mistral")
     out: list[bytes] = []

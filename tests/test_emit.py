@@ -14,6 +14,9 @@ from command import PATIENCE, TIDEGATE, at, environment, ids, results, run, star
 from consumer import Consumer
 from raw_server import Peer, RawServer
 
+from controller.assemble import warnings
+from controller.dialects.table import DIALECTS
+from controller.settings import Settings
 from controller.sse import Splitter
 
 FAST = ("--policy-option", "start_rate=50")
@@ -99,8 +102,8 @@ async def test_a_broken_answer_is_continued_after_its_seam(tmp_path: Path, nurse
     assert (await next_line(process, buffer))["delta"] == SAYING
     assert (await next_line(process, buffer))["delta"] == "the end."
     assert (await next_line(process, buffer))["text"] == SAYING + "the end."
+    (line,) = results(tmp_path / "r.jsonl")  # it is in the file before it is in the stream
     assert await process.wait() == 0
-    (line,) = results(tmp_path / "r.jsonl")
     assert (line["text"], line["seams"], line["attempts"]) == (SAYING + "the end.", [len(SAYING)], 2)
     assert asked[1]["continue_final_message"] is True
     nursery.cancel_scope.cancel()
@@ -123,8 +126,8 @@ def test_with_a_results_file_the_stream_goes_to_stdout_and_never_into_the_file(t
 
 def test_a_retried_prompt_takes_back_what_its_broken_attempt_said(tmp_path: Path) -> None:
     prompts = write_prompts(tmp_path / "p.jsonl", 20)
-    with upstream("steady?rate=500&burst=500&latency=0.05&words=10&truncate_share=0.4") as url:
-        done = run(prompts, "--base-url", url, "--model", "m", "--emit", "delta", "--max-failures", "50", *FAST)
+    url = "sim:steady?rate=500&burst=500&latency=0.05&words=10&truncate_share=0.4"
+    done = run(prompts, "--base-url", url, "--emit", "delta", "--max-failures", "50", *FAST)
     consumer = consumed(done.stdout)
     assert done.returncode == 0, done.stderr
     assert len(consumer.results) == 20
@@ -165,7 +168,7 @@ def test_batch_lines_stream_under_the_names_of_their_results(tmp_path: Path, qui
 @pytest.mark.parametrize("to_file", [False, True])
 def test_a_reader_that_leaves_ends_the_run_resumably(tmp_path: Path, to_file: bool) -> None:
     prompts, out = write_prompts(tmp_path / "p.jsonl", 100), tmp_path / "r.jsonl"
-    with upstream("steady?rate=50&burst=10&latency=0.1&words=10") as url:
+    with upstream("steady?rate=200&burst=20&latency=0.1&words=10") as url:
         arguments = (prompts, "--base-url", url, "--model", "m", *(("-o", out) if to_file else ()), *FAST)
         process = start(*arguments, "--emit", "delta")
         assert process.stdout is not None
@@ -185,6 +188,7 @@ def test_a_reader_that_leaves_ends_the_run_resumably(tmp_path: Path, to_file: bo
             assert ids(results(out)) == sorted(range(100), key=str)
 
 
+@pytest.mark.slow
 def test_a_reader_that_pauses_loses_nothing(tmp_path: Path) -> None:
     """Some 600 kB of stream, ten times what a pipe holds."""
     prompts = write_prompts(tmp_path / "p.jsonl", 30)
@@ -222,7 +226,8 @@ def test_the_stream_is_not_written_where_the_results_go(tmp_path: Path, output: 
     assert done.stdout == ""
 
 
-def test_a_wish_that_the_dialect_cannot_grant_is_said_at_the_start(tmp_path: Path) -> None:
-    done = run(write_prompts(tmp_path / "p.jsonl", 1), "--base-url", "sim:steady", "--continue-truncated", "2")
-    assert done.returncode == 0
-    assert "--continue-truncated: dialect openai knows no way" in done.stderr
+def test_a_wish_that_the_dialect_cannot_grant_is_said_at_the_start() -> None:
+    (line,) = warnings(Settings(continue_truncated=2), DIALECTS["openai"])
+    assert "--continue-truncated: dialect openai knows no way" in line
+    assert warnings(Settings(continue_truncated=2), DIALECTS["vllm"]) == []
+    assert warnings(Settings(), DIALECTS["openai"]) == []

@@ -34,7 +34,7 @@ any_text = st.text(st.characters() | st.characters(categories=["Cs"]) | st.sampl
 
 
 @given(st.lists(st.tuples(any_text, any_text, st.integers(0, 1), st.booleans()), max_size=8))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_the_deltas_of_each_choice_are_its_text_however_it_is_cut(
     pieces: list[tuple[str, str, int, bool]],
 ) -> None:
@@ -90,7 +90,7 @@ async def read_on(live: Live) -> None:
 
 
 @given(st.lists(st.sampled_from(["say", "say", "think", "read", "cut", "go on", "start over"]), max_size=30))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_consumer_of_any_pace_ends_with_the_text_of_the_result(story: list[str]) -> None:
     out: list[bytes] = []
 
@@ -195,7 +195,7 @@ async def test_events_carry_a_running_number_and_silence_is_filled_with_comments
 
 @pytest.mark.parametrize("to_file", [False, True])
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_every_answer_is_the_text_that_was_streamed_before_it(to_file: bool, seed: int) -> None:
     faulty = "flaky?words=8&rate=20&error_share=0.1&reset_share=0.2&truncate_share=0.2&stall_share=0.05"
     provider = Provider(load_profile(faulty), seed=seed)

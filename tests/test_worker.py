@@ -35,7 +35,6 @@ class Script:
 
     outcomes: Sequence[Outcome]
     seconds: float = 1.0
-    says: list[list[Delta]] = field(factory=list)  # what each attempt is heard to say
     attempts: list[tuple[str, float]] = field(factory=list)
     at_end: Callable[[], None] = lambda: None  # called at the very moment of completion
 
@@ -43,8 +42,7 @@ class Script:
         number = sum(key == prompt.key for key, _ in self.attempts)
         self.attempts.append((prompt.key, trio.current_time()))
         permit.seen.sent = True
-        if self.says:
-            hear(self.says.pop(0))
+        hear([])
         await trio.sleep(self.seconds)
         self.at_end()
         return self.outcomes[min(number, len(self.outcomes) - 1)]

@@ -86,7 +86,7 @@ class Live:
         if self._fault is not None:
             return
         waiting = self._of(prompt)
-        del waiting.records[waiting.sure if restart.kept else 0 :]
+        del waiting.records[waiting.sure :]
         if waiting.records and isinstance(waiting.records[-1], Restart):
             waiting.records.pop()
         waiting.records.append(restart)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import trio
 import trio.testing
-from attrs import frozen
+from attrs import define, field, frozen
 
 from controller.daemon import Gates, Parts, limiter_maker, serve
 from controller.dialects.contract import Dialect
@@ -124,3 +124,45 @@ def lines_of(data: bytes) -> list[bytes]:
     for line in found:
         json.loads(line)
     return found
+
+
+# -- an upstream that plays a script
+
+
+def chunk(text: str) -> bytes:
+    """One event of a stream."""
+    return b"data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": text}}]}).encode() + b"\n\n"
+
+
+DONE = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+Answering = list[bytes | float | int]  # bytes to send, seconds to wait, the status
+
+
+@define(eq=False)
+class Played(httpx.AsyncBaseTransport):
+    """Gives one script an attempt, the last one for ever."""
+
+    scripts: list[Answering]
+    attempts: int = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        del request
+        await trio.lowlevel.checkpoint()
+        script = self.scripts[min(self.attempts, len(self.scripts) - 1)]
+        self.attempts += 1
+        status = next((step for step in script if isinstance(step, int)), 200)
+        return httpx.Response(status, headers={"content-type": "text/event-stream"}, stream=Body(script))
+
+
+@define(eq=False)
+class Body(httpx.AsyncByteStream):
+    """The body of a script."""
+
+    script: Answering = field(factory=list)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for step in self.script:
+            if isinstance(step, float):
+                await trio.sleep(step)
+            elif isinstance(step, bytes):
+                yield step

@@ -12,7 +12,7 @@ import pytest
 import trio
 from attrs import define, field
 from consumer import Consumer
-from emitting import emit, lines_of, prompt
+from emitting import DONE, Played, chunk, emit, lines_of, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -260,7 +260,7 @@ def test_an_answer_in_parts_is_the_answer_and_what_was_streamed(name: str, seed:
             ] == len(LONG), "the parts' tokens add up to those of the whole"
 
 
-def run_parts(upstream: Breaking, **changed: object) -> dict[str, JSON]:
+def run_parts(upstream: httpx.AsyncBaseTransport, **changed: object) -> dict[str, JSON]:
     """The result of one prompt."""
     out: list[bytes] = []
 
@@ -304,3 +304,14 @@ def test_a_dialect_without_prefixes_starts_over() -> None:
     line = run_parts(Breaking(random.Random(1), whole_share=0.0, whole_from=4), dialect=OpenAIChat(), max_failures=50)
     assert line["text"] == LONG
     assert "seams" not in line
+
+
+def test_a_rest_that_only_begins_like_an_echo_is_text() -> None:
+    line = run_parts(Played([[chunk("To be or not to be. ")], [chunk("To be"), DONE]]))
+    assert (line["text"], line["seams"]) == ("To be or not to be. To be", [20])
+
+
+def test_a_continuation_that_broke_keeps_the_parts_before_it() -> None:
+    upstream = Played([[chunk("The first part, ")], [chunk("void")], [chunk("and the second."), DONE]])
+    line = run_parts(upstream, continue_truncated=1)
+    assert (line["text"], line["seams"], line["attempts"]) == ("The first part, and the second.", [16], 3)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 
-import httpx
 import pytest
 import trio
 import trio.testing
-from attrs import define, field
 from consumer import Consumer
-from emitting import emit, lines_of, prompt
+from emitting import DONE, Answering, Played, chunk, emit, lines_of, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -218,11 +215,12 @@ def test_every_answer_is_the_text_that_was_streamed_before_it(to_file: bool, see
 
 def test_a_restart_is_told_where_text_was_and_only_there() -> None:
     out: list[bytes] = []
-    transport = Played([[b"", 500], [chunk("Hal"), 200], [], [chunk("Hal"), chunk("lo"), DONE, 200]])
+    busy = b'data: {"error":{"code":429,"message":"slow down"}}\n\n'
+    transport = Played([[500], [chunk("Hal")], [], [chunk("Hal"), busy], [chunk("Hal"), chunk("lo"), DONE]])
     done = emit([prompt(0)], transport, append_to(out))
     consumer = Consumer().read(lines_of(b"".join(out)))
     names = {"id": 0, "key": prompt(0).key}
-    assert consumer.restarts == [names | {"restart": True, "attempt": 3, "kept": 0}]
+    assert consumer.restarts == [names | {"restart": True, "attempt": attempt, "kept": 0} for attempt in (3, 5)]
     assert (done.exit, consumer.texts) == (Exit.OK, {prompt(0).key: "Hallo"})
 
 
@@ -236,45 +234,6 @@ def test_an_answer_that_is_not_streamed_is_only_a_result() -> None:
 
 
 # -- slow and broken consumers
-
-
-def chunk(text: str) -> bytes:
-    """One event of a stream."""
-    return b"data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": text}}]}).encode() + b"\n\n"
-
-
-DONE = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-Answering = list[bytes | float | int]  # bytes to send, seconds to wait, the status
-
-
-@define(eq=False)
-class Played(httpx.AsyncBaseTransport):
-    """Gives one script an attempt, the last one for ever."""
-
-    scripts: list[Answering]
-    attempts: int = 0
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        del request
-        await trio.lowlevel.checkpoint()
-        script = self.scripts[min(self.attempts, len(self.scripts) - 1)]
-        self.attempts += 1
-        status = next((step for step in script if isinstance(step, int)), 200)
-        return httpx.Response(status, headers={"content-type": "text/event-stream"}, stream=Body(script))
-
-
-@define(eq=False)
-class Body(httpx.AsyncByteStream):
-    """The body of a script."""
-
-    script: Answering = field(factory=list)
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for step in self.script:
-            if isinstance(step, float):
-                await trio.sleep(step)
-            elif isinstance(step, bytes):
-                yield step
 
 
 def test_a_slow_consumer_gets_longer_deltas_and_runs_down_no_clock() -> None:

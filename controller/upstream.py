@@ -17,7 +17,7 @@ from controller.attempt import Attempt
 from controller.clocks import Clocks
 from controller.dialects.contract import Dialect
 from controller.gate import Permit
-from controller.outcome import Completed, Outcome, Throttled
+from controller.outcome import Completed, Delta, Outcome, Throttled
 from controller.records import Prompt
 from controller.settings import Timeouts
 from policies.contract import JSON
@@ -47,8 +47,10 @@ class Upstream:
         self.wall_clock = wall_clock
         self._key = key
 
-    async def attempt(self, prompt: Prompt, permit: Permit) -> Outcome:
-        """Ask once; permit.seen is filled and permit.accept called on the way. Raises only Cancelled and bugs."""
+    async def attempt(
+        self, prompt: Prompt, permit: Permit, hear: Callable[[list[Delta]], None] = lambda _: None
+    ) -> Outcome:
+        """Ask once; permit.seen is filled, permit.accept and hear called on the way. Raises only Cancelled and bugs."""
         request = self.dialect.request(self.base_url, prompt)
         keys = self.dialect.key_headers(self._key) if self._key is not None else {}
         attempt = Attempt(
@@ -59,8 +61,13 @@ class Upstream:
             permit=permit,
             clocks=Clocks(self.timeouts),
             fold=self.dialect.fold(),
+            hear=hear,
         )
         return self._scrubbed(await attempt.run(keys))
+
+    def continued(self, prompt: Prompt, text: str) -> Prompt | None:
+        """The prompt that asks for the rest after `text`; None where that can't be asked."""
+        return self.dialect.continued(prompt, text)
 
     def _scrubbed(self, outcome: Outcome) -> Outcome:
         """The outcome without our key, should the upstream have echoed it."""

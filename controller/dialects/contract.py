@@ -11,7 +11,7 @@ from typing import Protocol
 
 from attrs import frozen
 
-from controller.outcome import Answer, Failed, Outcome, Throttled, Usage
+from controller.outcome import Answer, Delta, Failed, Outcome, Throttled, Usage
 from controller.records import Prompt
 from controller.sse import Event
 from policies.contract import Hints
@@ -41,6 +41,9 @@ class Fold(Protocol):
     def feed(self, event: Event) -> Throttled | Failed | None:
         """Take one event in; an error inside the stream comes back as the outcome it means."""
 
+    def fresh(self) -> list[Delta]:
+        """The pieces of text that came since the last call, in order; once finished, nothing is held back."""
+
     def end(self) -> Answer | Failed:
         """The stream is over (or finished): the whole answer, or why it is none."""
 
@@ -64,6 +67,12 @@ class Dialect(Protocol):
         """What an answer that is no stream means: errors, and plain JSON answers with status 200.
 
         headers: names in lower case. wall_now: seconds since the epoch, for HTTP dates where `Date` is missing.
+        """
+
+    def continued(self, prompt: Prompt, text: str) -> Prompt | None:
+        """The prompt that asks for the rest of an answer after `text`; None where no prefix is known to be taken.
+
+        The bodies of such answers must be chat.completions: continued.py joins them.
         """
 
     def fold(self) -> Fold:

@@ -17,6 +17,7 @@ from controller.dialects.contract import Fold, Request
 from controller.dialects.hints import rate_limits
 from controller.dialects.openai_errors import find_error, refusal
 from controller.dialects.openai_fold import ChatFold, answer_from, broken_by, usage_from
+from controller.dialects.prefix import Prefix
 from controller.outcome import Answer, Completed, Failed, Kind, Outcome, Throttled
 from controller.records import Prompt
 from policies.contract import JSON, Hints
@@ -26,12 +27,16 @@ EMBEDDINGS = "embeddings"
 
 @define(kw_only=True)
 class OpenAIChat:
-    """One provider of the family. periods: seconds per quota dimension, where its documentation states them."""
+    """One provider of the family. periods: seconds per quota dimension, where its documentation states them.
+
+    prefix: how it is asked for the rest of an answer; None: it can't be.
+    """
 
     name: str = "openai"
     refuses_inside_200: bool = False
     key_header: str = "authorization"  # Azure has one of its own, without "Bearer"
     periods: dict[str, float] = field(factory=dict)
+    prefix: Prefix | None = None
 
     def request(self, base_url: str, prompt: Prompt) -> Request:
         """Streamed with usage unless the line said otherwise; a line's `"stream_options": null` leaves them out."""
@@ -42,8 +47,9 @@ class OpenAIChat:
             options = body.pop("stream_options", {})
             if options is not None:
                 body["stream_options"] = {"include_usage": True} | (options if isinstance(options, dict) else {})
+        base = base_url if self.prefix is None else self.prefix.base(base_url, body)
         return Request(
-            url=f"{base_url}/{prompt.endpoint}",
+            url=f"{base}/{prompt.endpoint}",
             headers={
                 "content-type": "application/json",
                 "accept": "text/event-stream" if streamed else "application/json",
@@ -75,6 +81,10 @@ class OpenAIChat:
             words = excerpt(body) or "an empty body"
             return Failed(kind=Kind.MALFORMED, message=f"no answer but: {words}", status=status, body=document)
         return Completed(answer=answer, status=status)
+
+    def continued(self, prompt: Prompt, text: str) -> Prompt | None:
+        """The prompt with `text` as the beginning of its answer, in this provider's way."""
+        return self.prefix.continued(prompt, text) if self.prefix is not None else None
 
     def fold(self) -> Fold:
         """An empty fold for one stream."""

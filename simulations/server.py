@@ -64,6 +64,7 @@ async def serve_stream(
     except h11.RemoteProtocolError as error:
         await connection.complain(error.error_status_hint, str(error))
     finally:
+        provider.disconnect()
         await trio.aclose_forcefully(stream)
 
 

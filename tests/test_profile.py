@@ -7,7 +7,8 @@ import re
 import pytest
 from attrs import fields
 
-from simulations.profile import Profile, load_profile, make_profile, profile_names
+from simulations.knobs import Profile
+from simulations.profile import load_profile, make_profile, profile_names
 
 
 def test_every_profile_in_the_box_loads() -> None:
@@ -68,7 +69,7 @@ def test_layers_come_from_a_scenario_as_well() -> None:
         ("steady?error_share=0.6&stall_share=0.6", "the shares of faults must sum up to 1 at most, not 1.2"),
         ("steady?quota=leaky", "quota must be one of bucket, fixed, fixed-first, sliding, sliding-refused, none"),
         ("steady?headers=1", "headers must be one of true, false, not 1"),
-        ("steady?retry_after=later", "retry_after must be a number from 0 to 86400 (seconds) or rounded or none"),
+        ("steady?retry_after=later", "retry_after must be a number from -86400 to 86400 (seconds) or rounded or none"),
         ("steady?rate", "write parameters as key=value, not 'rate'"),
         ("steady?rate=1&rate=2", "rate is given twice"),
         ("steady?words=" + "[" * 100_000, "words must be a whole number"),

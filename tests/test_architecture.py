@@ -60,7 +60,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ),
     ("simulations.measures", "simulations.closed_loop", "simulations.laws"),
     ("simulations.runs",),
-    ("simulations.report", "simulations.results_page", "simulations.plot"),
+    ("simulations.report", "simulations.results_page", "simulations.knobs_page", "simulations.plot"),
     ("simulations.commands", "simulations.check", "simulations.law_items", "simulations.pytest_plugin"),
     ("controller.dry_run",),
     ("controller.cli",),

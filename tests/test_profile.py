@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
 
 import pytest
 from attrs import fields
 
+from simulations import knobs_page
+from simulations.dialects.contract import KINDS
+from simulations.faults import FAULTS
+from simulations.hinting import FORMS
 from simulations.knobs import Profile
+from simulations.manners import MANNERS
 from simulations.profile import load_profile, make_profile, profile_names
 
 
 def test_every_profile_in_the_box_loads() -> None:
-    assert profile_names() == ["flaky", "gemini-free", "openai-tier1", "steady"]
+    assert profile_names() == ["anthropic-tier1", "flaky", "gemini-free", "hostile", "openai-tier1", "steady", "vllm"]
     for name in profile_names():
         assert load_profile(name).name == name
 
@@ -51,7 +57,7 @@ def test_layers_come_from_a_scenario_as_well() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("stedy", "unknown profile 'stedy' (did you mean \"steady\"?); there are: flaky, gemini-free"),
+        ("stedy", "unknown profile 'stedy' (did you mean \"steady\"?); there are: anthropic-tier1, flaky, gemini-free"),
         ("", "unknown profile ''"),
         ("../steady", "unknown profile"),
         ("steady?latencey=1", "unknown parameter 'latencey' (did you mean \"latency\"?); there are: quota, rate"),
@@ -86,3 +92,12 @@ def test_every_parameter_says_its_unit_and_meaning() -> None:
         if attribute.name != "name":
             assert set(attribute.metadata) == {"unit", "help"}
             assert attribute.metadata["help"]
+
+
+def test_the_page_of_parameters_is_up_to_date_and_knows_every_word() -> None:
+    written = resources.files("simulations").joinpath("profiles", "README.md").read_text(encoding="utf-8")
+    assert written == knobs_page.page(), "run python -m simulations.knobs_page > simulations/profiles/README.md"
+    families = {f"{way}-{kind}" for way in ("http", "in-band") for kind in KINDS}
+    assert set(knobs_page.FAULT_WORDS) | families == set(FAULTS)
+    assert set(knobs_page.MANNER_WORDS) == set(MANNERS)
+    assert set(knobs_page.FORM_WORDS) == {"usual", *FORMS}

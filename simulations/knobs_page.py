@@ -20,7 +20,8 @@ names are the keys of the files, and of `[upstream]` in a scenario. What may ste
 One provider answers in several dialects, all from the same quotas; the request's path decides:
 
 - `/v1/chat/completions` and `/v1/embeddings`, also under `/v1beta/openai`, `/openai/v1`, `/api/v1`, Azure's
-  `/openai/deployments/NAME` or no prefix: OpenAI, with errors as `wording` says. Key: `Authorization: Bearer`, `api-key`.
+  `/openai/deployments/NAME` or no prefix: OpenAI, with errors as `wording` says. Key: `Authorization: Bearer` or
+  `api-key`.
 - `/v1/responses`, under the same prefixes: OpenAI Responses. Key: the same.
 - `/v1/messages`: Anthropic Messages. Key: `x-api-key`, `Authorization: Bearer`.
 - `/v1beta/models/MODEL:generateContent` and `:streamGenerateContent`, with `alt=sse` or as a JSON array, also under

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from policies.contract import JSON
 from simulations.asked import digest
 from simulations.dialects.contract import KINDS
+from simulations.dialects.table import COMPATIBLE
 from simulations.faults import FAULTS
 from simulations.manners import MANNERS
 from simulations.profile import load_profile
@@ -459,3 +460,57 @@ def test_several_faults_share_their_share() -> None:
     errors = provider.statistics()["errors"]
     assert isinstance(errors, dict)
     assert errors == {name: pytest.approx(400, rel=0.2) for name in ("reset", "html", "in-band-rate")}
+
+
+# -- other people's errors under OpenAI's paths
+
+
+@pytest.mark.parametrize("wording", COMPATIBLE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_wording_has_a_status_and_an_event_for_every_kind(kind: str, wording: str) -> None:
+    refused = ask(Provider(load_profile(f"steady?wording={wording}&fault=http-{kind}")), "openai")
+    assert refused.status >= 400
+    assert json.loads(sent(refused))
+    within = ask(Provider(load_profile(f"steady?wording={wording}&fault=in-band-{kind}&fault_at=3")), "openai")
+    assert (within.status, within.ending) == (200, Ending.CLEAN)
+    values = values_of(sent(within))
+    assert len(values) == 4
+    assert not read(within, "openai").done
+
+
+@pytest.mark.parametrize(
+    ("wording", "kind", "path", "expected"),
+    [
+        ("azure", "blocked", ("error", "innererror", "code"), "ResponsibleAIPolicyViolation"),
+        ("azure", "rate", ("error", "code"), "RateLimitReached"),
+        ("vllm", "context", ("type",), "BadRequestError"),
+        ("vllm", "auth", ("error",), "Unauthorized"),
+        ("openrouter", "overloaded", ("error", "code"), 503),
+        ("openrouter", "billing", ("error", "code"), 402),
+        ("mistral", "invalid", ("message", "detail", 0, "type"), "extra_forbidden"),
+        ("mistral", "auth", ("message",), "Unauthorized"),
+        ("mistral", "rate", ("code",), "1300"),
+        ("litellm", "rate", ("error", "code"), "429"),
+        ("ollama", "overloaded", ("error", "type"), "api_error"),
+    ],
+)
+def test_a_wording_is_that_of_its_upstream(
+    wording: str, kind: str, path: tuple[str | int, ...], expected: JSON
+) -> None:
+    refused = ask(Provider(load_profile(f"steady?wording={wording}&fault=http-{kind}")), "openai")
+    assert at(json.loads(sent(refused)), *path) == expected
+
+
+@pytest.mark.parametrize("wording", COMPATIBLE)
+def test_a_refusal_tells_its_delay_in_every_wording(wording: str) -> None:
+    provider = Provider(load_profile(f"steady?wording={wording}&burst=1&rate=0.4&hint=body"))
+    ask(provider, "openai")
+    refusal = ask(provider, "openai", now=0.25)
+    assert refusal.status == 429
+    assert "2.25" in sent(refusal).decode()
+
+
+def test_an_error_of_ollama_within_a_stream_is_an_empty_delta_and_the_end() -> None:
+    script = ask(Provider(load_profile("steady?wording=ollama&fault=in-band-server&fault_at=2")), "openai")
+    assert at(values_of(sent(script))[-1], "choices", 0, "delta", "content") == ""
+    assert read(script, "openai").error is None

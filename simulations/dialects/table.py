@@ -12,6 +12,7 @@ from simulations.dialects.google_errors import GoogleErrors
 from simulations.dialects.openai import OpenAI
 from simulations.dialects.openai_errors import OpenAIErrors
 from simulations.dialects.responses import Responses
+from simulations.dialects.variants import SHAPES, Variant
 
 DIALECTS: tuple[Dialect, ...] = (Gemini(), Anthropic(), Responses())  # the first that speaks for a path answers
 
@@ -19,6 +20,7 @@ DIALECTS: tuple[Dialect, ...] = (Gemini(), Anthropic(), Responses())  # the firs
 COMPATIBLE: Mapping[str, Dialect] = {
     "openai": OpenAI("openai", OpenAIErrors()),
     "gemini": OpenAI("openai", GoogleErrors(listed=True)),
+    **{name: OpenAI("openai", Variant(name)) for name in SHAPES},
 }
 
 

@@ -91,18 +91,21 @@ def quotas_of(profile: Profile, calendar_offset: float) -> dict[str, Quota]:
     """Fresh quotas by dimension, as the profile describes them."""
     quotas: dict[str, Quota] = {}
     window = profile.period if profile.window is None else profile.window
-    per_window = profile.per_period if profile.window is None else profile.per_second.scaled(window)
     match profile.quota:
         case "bucket":
-            burst = max(1.0, per_window.pairs[0][1]) if profile.burst is None else profile.burst
+            burst = max(1.0, _per_window(profile).pairs[0][1]) if profile.burst is None else profile.burst
             quotas["requests"] = Gcra(profile.per_second, burst, profile.period)
         case "fixed" | "fixed-first" as kind:
-            quotas["requests"] = FixedWindow(per_window, window, kind == "fixed", calendar_offset)
+            quotas["requests"] = FixedWindow(_per_window(profile), window, kind == "fixed", calendar_offset)
         case "sliding" | "sliding-refused" as kind:
-            quotas["requests"] = SlidingLog(per_window, window, kind == "sliding-refused")
+            quotas["requests"] = SlidingLog(_per_window(profile), window, kind == "sliding-refused")
     if profile.tokens_per_minute is not None:
         per_minute = profile.tokens_per_minute
         quotas["tokens"] = Gcra(Steps.constant(per_minute / 60), per_minute)
     if profile.concurrency is not None:
         quotas["concurrency"] = Concurrency(profile.concurrency)
     return quotas
+
+
+def _per_window(profile: Profile) -> Steps:
+    return profile.per_period if profile.window is None else profile.per_second.scaled(profile.window)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from policies.contract import JSON
 from simulations.hinting import FORMS
-from simulations.profile import load_profile
+from simulations.profile import load_profile, profile_names
 from simulations.provider import Provider
 from simulations.script import Ending, Script
 
@@ -93,6 +93,11 @@ def test_an_attempt_that_could_not_know_breaks_no_hold() -> None:
 
 
 # -- limits
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_profile_in_the_box_answers(name: str) -> None:
+    assert ask(Provider(load_profile(f"{name}?fault=none")), 0.0).status == 200
 
 
 def statuses(provider: Provider, instants: list[float]) -> list[int]:

@@ -11,6 +11,7 @@ from command import upstream
 
 pytestmark = pytest.mark.slow
 SPEC = "steady?rate=2&burst=12&latency=0.05&thoughts=3"
+BROKEN = "steady?latency=0.05&fault=in-band-overloaded&fault_at=6"
 
 OPENAI = """
 import sys
@@ -62,6 +63,16 @@ except openai.BadRequestError as error:
     assert error.status_code == 400
 else:
     raise AssertionError("a bad request was taken")
+
+broken = openai.OpenAI(base_url=sys.argv[2], api_key="made-up", max_retries=0)
+try:
+    list(broken.chat.completions.create(**ask, stream=True))
+except openai.APIError as error:
+    assert "overloaded" in str(error), error
+else:
+    raise AssertionError("an error within a stream was overlooked")
+*_, last = broken.responses.create(model="m", input="hello", stream=True)  # its error events don't raise
+assert (last.type, last.code) == ("error", "engine_overloaded"), last
 print("all well")
 """
 
@@ -103,6 +114,14 @@ except anthropic.BadRequestError as error:
     assert error.body["error"]["type"] == "invalid_request_error"
 else:
     raise AssertionError("a bad request was taken")
+
+broken = anthropic.Anthropic(base_url=sys.argv[2].removesuffix("/v1"), api_key="made-up", max_retries=0)
+try:
+    list(broken.messages.create(**ask, stream=True))
+except anthropic.APIStatusError as error:
+    assert error.body["error"]["type"] == "overloaded_error", error.body
+else:
+    raise AssertionError("an error within a stream was overlooked")
 print("all well")
 """
 
@@ -149,6 +168,16 @@ except (errors.ClientError, ValueError):
     pass
 else:
     raise AssertionError("a bad request was taken")
+
+broken = genai.Client(
+    api_key="made-up", http_options=types.HttpOptions(base_url=sys.argv[2].removesuffix("/v1"))
+)
+try:
+    list(broken.models.generate_content_stream(**ask))
+except errors.APIError as error:
+    assert (error.code, error.status) == (503, "UNAVAILABLE"), error
+else:
+    raise AssertionError("an error within a stream was overlooked")
 print("all well")
 """
 
@@ -156,14 +185,14 @@ print("all well")
 @pytest.mark.parametrize(
     ("package", "client"), [("openai>=3,<4", OPENAI), ("anthropic>=2,<3", ANTHROPIC), ("google-genai>=3,<4", GENAI)]
 )
-def test_an_sdk_streams_text_and_usage_and_gets_its_rate_limit_error(package: str, client: str, tmp_path: Path) -> None:
+def test_an_sdk_streams_text_and_usage_and_raises_its_own_errors(package: str, client: str, tmp_path: Path) -> None:
     home = tmp_path / "sdk"
     subprocess.run([sys.executable, "-m", "venv", home], check=True)
     python = home / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "-q", package], check=True)
     (tmp_path / "client.py").write_text(client)
-    with upstream(SPEC) as url:
+    with upstream(SPEC) as url, upstream(BROKEN) as broken:
         done = subprocess.run(
-            [python, tmp_path / "client.py", url], capture_output=True, text=True, timeout=120, check=False
+            [python, tmp_path / "client.py", url, broken], capture_output=True, text=True, timeout=120, check=False
         )
     assert done.stdout == "all well\n", done.stderr

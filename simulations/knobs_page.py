@@ -27,9 +27,12 @@ One provider answers in several dialects, all from the same quotas; the request'
 - `/v1beta/models/MODEL:generateContent` and `:streamGenerateContent`, with `alt=sse` or as a JSON array, also under
   Vertex AI's paths: Gemini. Key: `x-goog-api-key`, `?key=`, `Authorization: Bearer`.
 
-`GET /_sim/statistics` tells what it saw, `POST /_sim/reset` begins anew. A prompt's key in `attempts_by_prompt` is the
-first 16 hex digits of the SHA-256 of its messages in OpenAI's form, as JSON with sorted keys, without blanks, in
-ASCII; the other dialects are turned into that form, so a prompt has one key, and one answer, in all of them.
+`GET /_sim/statistics` tells what it saw, `POST /_sim/reset` begins anew. `attempts` = `accepted` + `refused` (by
+requests, tokens, concurrency, slope, dice, outage) + `rejected` (by status); `errors` are the accepted ones that met a
+fault, and `refused_during_hold` counts attempts sent though a Retry-After had been heard of. A prompt's key in
+`attempts_by_prompt` is the first 16 hex digits of the SHA-256 of its messages in OpenAI's form, as JSON with sorted
+keys, without blanks, in ASCII; the other dialects are turned into that form, so a prompt has one key, and one answer,
+in all of them.
 """
 
 FAULT_WORDS: Mapping[str, str] = {

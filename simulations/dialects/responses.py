@@ -6,7 +6,7 @@ that a response can fail with come as response.failed, all others as a flat `err
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 
 from attrs import frozen
@@ -89,15 +89,7 @@ class Responses:
             _event("response.output_text.delta", next(numbers), {**place, "delta": piece, "logprobs": []})
             for piece in choice.pieces
         ]
-        status = "completed" if choice.finish_reason == "stop" else "incomplete"
-        whole_item: JSON = _message(answer, status)
-        closing = [
-            _event("response.output_text.done", next(numbers), {**place, "text": choice.text, "logprobs": []}),
-            _event("response.content_part.done", next(numbers), {**place, "part": _part(choice.text)}),
-            _event("response.output_item.done", next(numbers), {"output_index": 0, "item": whole_item}),
-            _event(f"response.{status}", next(numbers), {"response": _response(answer, status)}),
-        ]
-        return Events(opening=(*created, *added), content=(*thoughts, *deltas), closing=tuple(closing))
+        return Events(opening=(*created, *added), content=(*thoughts, *deltas), closing=_closing(answer, numbers))
 
     def body(self, answer: Answer) -> bytes:
         """A response in one piece."""
@@ -130,6 +122,18 @@ class Responses:
 
 
 OPENING = ("response.created", "response.in_progress")
+
+
+def _closing(answer: Answer, numbers: Iterator[int]) -> tuple[bytes, ...]:
+    [choice] = answer.choices
+    place, status = _place(answer), "completed" if choice.finish_reason == "stop" else "incomplete"
+    item: JSON = _message(answer, status)
+    return (
+        _event("response.output_text.done", next(numbers), {**place, "text": choice.text, "logprobs": []}),
+        _event("response.content_part.done", next(numbers), {**place, "part": _part(choice.text)}),
+        _event("response.output_item.done", next(numbers), {"output_index": 0, "item": item}),
+        _event(f"response.{status}", next(numbers), {"response": _response(answer, status)}),
+    )
 
 
 def _instructions(values: Mapping[str, JSON]) -> list[JSON]:

@@ -43,6 +43,15 @@ class Usage:
     details: dict[str, JSON] = field(factory=dict)  # cached, reasoning, ...: numbers under the provider's names
 
 
+@frozen
+class Delta:
+    """A piece of text that came, of the choice with this index. reasoning: it is thought, not said."""
+
+    index: int
+    text: str
+    reasoning: bool = False
+
+
 @frozen(kw_only=True)
 class Answer:
     """A whole answer. `body` is what a plain, unstreamed request would have returned."""
@@ -65,12 +74,16 @@ class Completed:
 
 @frozen(kw_only=True)
 class Throttled:
-    """Refused for the rate. dimension: the quota it named ("requests", "tokens", ...), None if it named none."""
+    """Refused for the rate, by the quota it named; None where it named none.
+
+    dimension: "requests", "tokens", "input_tokens", "output_tokens" or "concurrency". period: its window in seconds.
+    """
 
     status: int
     message: str
     code: str | None = None
     dimension: str | None = None
+    period: float | None = None
     scope: Scope = Scope.UNKNOWN
     retry_after: float | None = None  # seconds, finite, > 0, as the server said it
     hints: dict[str, Hints] = field(factory=dict)  # by dimension

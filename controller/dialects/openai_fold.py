@@ -14,7 +14,8 @@ from __future__ import annotations
 from attrs import define, field
 
 from controller.dialects.bodies import mended, parsed
-from controller.dialects.openai_errors import find_error, refusal
+from controller.dialects.complaints import find_error
+from controller.dialects.refusals import refusal
 from controller.outcome import Answer, Failed, Kind, Throttled, Usage
 from controller.sse import Event
 from policies.contract import JSON

@@ -52,6 +52,15 @@ def find_error(document: JSON, *, named_error: bool = False) -> Complaint | None
     return None
 
 
+def typed_error(document: JSON, event_name: str) -> Complaint | None:
+    """The complaint in an event of an API whose events carry a `type`, and perhaps a `message` that is none."""
+    kind = document.get("type") if isinstance(document, dict) else None
+    named = kind == "error" or event_name == "error"
+    if named or not isinstance(kind, str) or (isinstance(document, dict) and document.get("error")):
+        return find_error(document, named_error=named)
+    return None
+
+
 def complaint_of(error: dict[str, JSON]) -> Complaint:
     """An error object as a complaint, whatever is in it; of an empty one nothing is known but the status."""
     inner, details, metadata = error.get("innererror"), error.get("details"), error.get("metadata")

@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from controller.dialects.anthropic import Anthropic
 from controller.dialects.contract import Dialect
+from controller.dialects.gemini import GEMINI, VERTEX
 from controller.dialects.openai_family import FAMILY
+from controller.dialects.responses import AZURE_RESPONSES, RESPONSES
 from policies.words import did_you_mean
 
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (*FAMILY,)}
+DIALECTS: dict[str, Dialect] = {
+    dialect.name: dialect for dialect in (*FAMILY, RESPONSES, AZURE_RESPONSES, Anthropic(), GEMINI, VERTEX)
+}
 
 # What a path says, on any host first (gateways), then where one host speaks several; the first that fits counts.
-PATHS = (("", "/openai/deployments/", "azure"),)
+PATHS = (
+    ("", "/openai/deployments/", "azure"),
+    ("openai.azure.com", "/responses/", "azure-responses"),
+    ("services.ai.azure.com", "/responses/", "azure-responses"),
+    ("", "/responses/", "responses"),
+    ("", "/anthropic/", "anthropic"),
+    ("generativelanguage.googleapis.com", "/openai/", "gemini-openai"),
+    ("generativelanguage.googleapis.com", "", "gemini"),
+    ("-aiplatform.googleapis.com", "/endpoints/openapi/", "openai"),
+    ("aiplatform.googleapis.com", "/endpoints/openapi/", "openai"),
+    ("", "/v1beta/openai/", "gemini-openai"),
+    ("", "/v1beta/", "gemini"),
+)
 
 
 def dialect_for(name: str | None, base_url: str) -> Dialect:

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.dialects.complaints import find_error
+from controller.dialects.contract import Request
 from controller.dialects.quotas import DAY, MINUTE, SECOND, named_dimension, named_period
 from controller.dialects.refusals import refusal
 from controller.dialects.table import DIALECTS
 from controller.outcome import Failed, Kind, Outcome, Throttled
+from controller.records import Prompt
 from policies.contract import JSON, Scope
 
 
@@ -143,6 +145,14 @@ def test_mistral_counts_by_the_minute_and_ends_with_the_month() -> None:
     spent = verdict(429, refused, headers | {"x-ratelimitbysize-remaining-month": "0"}, "mistral")
     assert isinstance(spent, Failed)
     assert spent.kind is Kind.FATAL
+
+
+def test_mistral_is_not_asked_for_usage() -> None:
+    prompt = Prompt(id=None, key="0" * 32, source="-", line=1, request={"messages": []})
+    for name, asked in [("mistral", False), ("openai", True)]:
+        request = DIALECTS[name].request("https://h/v1", prompt)
+        assert isinstance(request, Request)
+        assert (b"stream_options" in request.body) is asked
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ class OpenAIChat:
     name: str = "openai"
     about: About = OPENAI
     refuses_inside_200: bool = False
+    asks_for_usage: bool = True  # by stream_options, where a server does not tell it unasked
     habits: Habits = ORDINARY
     carry: Callable[[str], dict[str, str]] = bearer  # a key into its headers
     address: Callable[[str, Prompt], str] = below  # where a prompt goes
@@ -58,7 +59,7 @@ class OpenAIChat:
         streamed = prompt.endpoint != EMBEDDINGS and body.get("stream") is not False
         if streamed:
             body["stream"] = True
-            options = body.pop("stream_options", {})
+            options = body.pop("stream_options", {} if self.asks_for_usage else None)
             if options is not None:
                 body["stream_options"] = {"include_usage": True} | (options if isinstance(options, dict) else {})
         return json_request(self.address(base_url, prompt), body, streamed=streamed)

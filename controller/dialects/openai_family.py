@@ -107,6 +107,7 @@ FAMILY = (
             hosts=("api.mistral.ai",),
         ),
         habits=MISTRAL,
+        asks_for_usage=False,  # it has refused stream_options as an unknown field, and tells usage anyway
     ),
     OpenAIChat(
         name="deepseek",

@@ -45,7 +45,7 @@ class Usage:
 
 @frozen
 class Delta:
-    """A piece of text that came, of the choice with this index. reasoning: it is thought, not said."""
+    """A piece of a text as it came, never empty and always encodable. index: of the choice it belongs to."""
 
     index: int
     text: str

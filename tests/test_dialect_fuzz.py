@@ -81,7 +81,7 @@ def outcome_of(dialect: Dialect, stream: bytes, cuts: list[int]) -> Outcome:
     for event in [*events, *splitter.close()]:
         refused = fold.feed(event)
         if not isinstance(dialect, OpenAIChat):
-            assert all(delta.text for delta in fold.fresh())
+            assert all(delta.text.encode() for delta in fold.fresh())
         if refused is not None:
             assert fold.finished
             return refused

@@ -236,6 +236,10 @@ def test_a_text_cut_between_utf16_units_is_joined(dialect: str, text: str, size:
     answer = answer_of(dialect, *streams[dialect])
     assert answer.text == text
     assert json.dumps(answer.body, ensure_ascii=False).encode()
+    folding = DIALECTS[dialect].fold()
+    for event in Splitter().feed(sse(*streams[dialect])):
+        folding.feed(event)
+    assert "".join(delta.text for delta in folding.fresh()) == text
 
 
 ODD: list[JSON] = [None, 7, "x", [], {}, {"type": "unheard_of"}, {"error": None}]

@@ -27,13 +27,13 @@ from controller.dialects.asking import (
     parts_of,
     plain_text,
     split_system,
-    with_assistant,
     without_ours,
 )
 from controller.dialects.bodies import excerpt, parsed
 from controller.dialects.complaints import find_error
 from controller.dialects.contract import About, Fold, Request
 from controller.dialects.hints import LimitHeaders
+from controller.dialects.prefix import Prefix
 from controller.dialects.quotas import MINUTE
 from controller.dialects.refusals import Habits, refusal
 from controller.outcome import Completed, Failed, Kind, Outcome
@@ -91,7 +91,7 @@ class Anthropic:
         begun = text.rstrip()
         if not begun:
             return None
-        return with_assistant(prompt, begun)
+        return Prefix().continued(prompt, begun)
 
     def key_headers(self, key: str) -> dict[str, str]:
         """The headers that carry the API key."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from controller.dialects.bodies import dicts, documents, mended, parsed
+from controller.dialects.bodies import dicts, documents, mended, parsed, string
 from controller.dialects.complaints import typed_error
-from controller.dialects.growing import Spoken
+from controller.dialects.pieces import Pieces
 from controller.dialects.refusals import refusal
 from controller.outcome import Answer, Delta, Failed, Kind, Throttled, Usage
 from controller.sse import Event
@@ -57,7 +57,7 @@ class MessageFold:
     _message: dict[str, JSON] = field(factory=dict)
     _counts: dict[str, JSON] = field(factory=dict)
     _blocks: dict[int, _Block] = field(factory=dict)
-    _spoken: Spoken = field(factory=Spoken)
+    _pieces: Pieces = field(factory=Pieces)
     _stopped: bool = False
     _failure: Throttled | Failed | None = None
 
@@ -83,8 +83,8 @@ class MessageFold:
         return self._failure
 
     def fresh(self) -> list[Delta]:
-        """The pieces of text that came since the last call."""
-        return self._spoken.fresh()
+        """The pieces of text that came since the last call; half a character waits for its other half."""
+        return self._pieces.taken(last=self.finished)
 
     def end(self) -> Answer | Failed:
         """The whole answer, or why it is none."""
@@ -130,8 +130,8 @@ class MessageFold:
 
     def _begin(self, row: int, block: dict[str, JSON]) -> None:
         self._blocks[row] = _Block(block)
-        self._spoken.add(block.get("text"))
-        self._spoken.add(block.get("thinking"), reasoning=True)
+        self._pieces.add(0, string(block.get("text")))
+        self._pieces.add(0, string(block.get("thinking")), reasoning=True)
 
     def _grow(self, block: _Block, delta: dict[str, JSON]) -> None:
         kind = str(delta.get("type"))
@@ -145,7 +145,7 @@ class MessageFold:
         block.start.setdefault("type", {"partial_json": "tool_use", "signature": "thinking"}.get(name, name))
         block.pieces.setdefault(name, []).append(piece)
         if name in ("text", "thinking"):
-            self._spoken.add(piece, reasoning=name == "thinking")
+            self._pieces.add(0, piece, reasoning=name == "thinking")
 
     def _count(self, usage: JSON) -> None:
         if isinstance(usage, dict):

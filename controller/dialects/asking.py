@@ -10,12 +10,11 @@ import json
 import re
 from collections.abc import Mapping
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from controller.dialects.bodies import dicts
 from controller.dialects.contract import Request
 from controller.outcome import Failed, Kind
-from controller.records import Prompt
 from policies.contract import JSON
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w.=+-]+)*?;base64,(.*)", re.DOTALL | re.IGNORECASE)
@@ -140,12 +139,6 @@ def without_ours(request: Mapping[str, JSON]) -> dict[str, JSON]:
     """The parameters, without what belongs to OpenAI's form alone: how to stream, one choice, the messages."""
     ours = {"messages", "stream", "stream_options"} | ({"n"} if request.get("n") in (None, 1) else set())
     return {key: value for key, value in request.items() if key not in ours}
-
-
-def with_assistant(prompt: Prompt, text: str) -> Prompt:
-    """The prompt with the answer so far as its last message: the dialects that translate make a prefix of it."""
-    messages: list[JSON] = [*messages_of(prompt.request), {"role": "assistant", "content": text}]
-    return evolve(prompt, request={**prompt.request, "messages": messages})
 
 
 def listed(value: JSON) -> list[JSON]:

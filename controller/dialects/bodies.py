@@ -66,6 +66,11 @@ def mended(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def string(value: JSON) -> str:
+    """A text; nothing for anything else."""
+    return value if isinstance(value, str) else ""
+
+
 def dicts(value: JSON) -> list[dict[str, JSON]]:
     """The objects in a list; nothing for anything else."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

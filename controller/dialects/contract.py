@@ -56,7 +56,7 @@ class Fold(Protocol):
         """Take one event in; an error inside the stream comes back as the outcome it means."""
 
     def fresh(self) -> list[Delta]:
-        """The pieces of text that came since the last call, in order; no empty ones."""
+        """The pieces of text that came since the last call, in order; once finished, nothing is held back."""
 
     def end(self) -> Answer | Failed:
         """The stream is over (or finished): the whole answer, or why it is none."""
@@ -72,9 +72,6 @@ class Dialect(Protocol):
     def request(self, base_url: str, prompt: Prompt) -> Request | Failed:
         """The request for a prompt, or why this dialect can't put it. `base_url` has no trailing slash."""
 
-    def continued(self, prompt: Prompt, text: str) -> Prompt | None:
-        """The prompt that asks for the rest of an answer after `text`; None where the dialect knows none."""
-
     def key_headers(self, key: str) -> dict[str, str]:
         """The headers that carry the API key."""
 
@@ -86,6 +83,9 @@ class Dialect(Protocol):
 
         headers: names in lower case. wall_now: seconds since the epoch, for HTTP dates where `Date` is missing.
         """
+
+    def continued(self, prompt: Prompt, text: str) -> Prompt | None:
+        """The prompt that asks for the rest of an answer after `text`; None where no prefix is known to be taken."""
 
     def fold(self) -> Fold:
         """An empty fold for one stream."""

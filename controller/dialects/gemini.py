@@ -21,7 +21,6 @@ from controller.dialects.asking import (
     UnfitError,
     joined,
     json_request,
-    with_assistant,
 )
 from controller.dialects.bodies import excerpt, parsed
 from controller.dialects.complaints import find_error
@@ -29,6 +28,7 @@ from controller.dialects.contract import About, Fold, Request
 from controller.dialects.gemini_fold import CandidatesFold
 from controller.dialects.gemini_prompt import gemini_body
 from controller.dialects.openai_chat import bearer
+from controller.dialects.prefix import Prefix
 from controller.dialects.refusals import ORDINARY, refusal
 from controller.outcome import Answer, Completed, Failed, Kind, Outcome
 from controller.records import Prompt
@@ -100,7 +100,7 @@ class Gemini:
 
     def continued(self, prompt: Prompt, text: str) -> Prompt | None:
         """The answer so far as a turn of the model's."""
-        return with_assistant(prompt, text) if text and "contents" not in prompt.request else None
+        return Prefix().continued(prompt, text) if text and "contents" not in prompt.request else None
 
     def key_headers(self, key: str) -> dict[str, str]:
         """The headers that carry the API key."""

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 
 from attrs import define, field
 
-from controller.dialects.bodies import dicts, documents, mended
+from controller.dialects.bodies import dicts, documents, mended, string
 from controller.dialects.complaints import find_error
-from controller.dialects.growing import Spoken
+from controller.dialects.pieces import Pieces
 from controller.dialects.refusals import refusal
 from controller.outcome import Answer, Delta, Failed, Kind, Throttled, Usage
 from controller.sse import Event
@@ -73,7 +73,7 @@ class CandidatesFold:
     _counts: dict[str, JSON] = field(factory=dict)
     _top: dict[str, JSON] = field(factory=dict)
     _candidates: dict[int, _Candidate] = field(factory=dict)
-    _spoken: Spoken = field(factory=Spoken)
+    _pieces: Pieces = field(factory=Pieces)
     _failure: Throttled | Failed | None = None
 
     @property
@@ -104,8 +104,8 @@ class CandidatesFold:
         return self._failure
 
     def fresh(self) -> list[Delta]:
-        """The pieces of text that came since the last call."""
-        return self._spoken.fresh()
+        """The pieces of text that came since the last call; half a character waits for its other half."""
+        return self._pieces.taken(last=self.finished)
 
     def end(self) -> Answer | Failed:
         """The whole answer, or why it is none. Call it after a clean end of the stream only."""
@@ -154,7 +154,7 @@ class CandidatesFold:
             candidate.rest["content"] = {key: value for key, value in content.items() if key != "parts"}
             for part in dicts(content.get("parts")):
                 candidate.add(part)
-                self._spoken.add(part.get("text"), index=index, reasoning=bool(part.get("thought")))
+                self._pieces.add(index, string(part.get("text")), reasoning=bool(part.get("thought")))
 
 
 def response_answer(body: dict[str, JSON]) -> Answer:

@@ -13,9 +13,9 @@ import json
 
 from attrs import define, field
 
-from controller.dialects.bodies import dicts, documents, mended
+from controller.dialects.bodies import dicts, documents, mended, string
 from controller.dialects.complaints import complaint_of, typed_error
-from controller.dialects.growing import Spoken
+from controller.dialects.pieces import Pieces
 from controller.dialects.refusals import refusal
 from controller.outcome import Answer, Delta, Failed, Kind, Throttled, Usage
 from controller.sse import Event
@@ -33,7 +33,8 @@ class ResponseFold:
 
     usage: Usage | None = None
     _response: dict[str, JSON] | None = None  # of the terminal event
-    _spoken: Spoken = field(factory=Spoken)
+    _pieces: Pieces = field(factory=Pieces)
+    _said: list[str] = field(factory=list)  # not what is thought
     _begun: bool = False
     _failure: Throttled | Failed | None = None
 
@@ -59,8 +60,8 @@ class ResponseFold:
         return self._failure
 
     def fresh(self) -> list[Delta]:
-        """The pieces of text that came since the last call."""
-        return self._spoken.fresh()
+        """The pieces of text that came since the last call; half a character waits for its other half."""
+        return self._pieces.taken(last=self.finished)
 
     def end(self) -> Answer | Failed:
         """The whole answer, or why it is none."""
@@ -82,7 +83,9 @@ class ResponseFold:
             return None
         self._begun |= isinstance(kind, str) and kind.startswith("response.")
         if kind in _SAID or kind in _THOUGHT:
-            self._spoken.add(document.get("delta"), reasoning=kind in _THOUGHT)
+            piece = string(document.get("delta"))
+            self._pieces.add(0, piece, reasoning=kind in _THOUGHT)
+            self._said += [piece] if kind in _SAID else []
         response = document.get("response")
         if isinstance(response, dict) and response.get("usage"):
             self.usage = response_usage(response["usage"])
@@ -93,9 +96,9 @@ class ResponseFold:
 
     def _ended(self, response: dict[str, JSON]) -> Throttled | Failed | None:
         self._response = response
-        said, told = _joined(response, "message"), self._spoken.text()
+        said, told = _joined(response, "message"), mended("".join(self._said))
         if said != told and said.startswith(told):  # deltas were lost
-            self._spoken.add(said[len(told) :])
+            self._pieces.add(0, said[len(told) :])
         elif not said:
             content: JSON = [{"type": "output_text", "text": told, "annotations": []}]
             message: JSON = {"type": "message", "role": "assistant", "content": content}

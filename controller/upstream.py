@@ -58,12 +58,12 @@ class Upstream:
         if isinstance(request, Failed):
             return request
         key = self._key
-        outcome = await self._ask(request, key, permit)
+        outcome = await self._ask(prompt, request, key, permit)
         if isinstance(outcome, Failed) and outcome.status == UNAUTHORIZED and self._renewed(key):
-            outcome = await self._ask(request, self._key, permit)
+            outcome = await self._ask(prompt, request, self._key, permit)
         return outcome
 
-    async def _ask(self, request: Request, key: str | None, permit: Permit) -> Outcome:
+    async def _ask(self, prompt: Prompt, request: Request, key: str | None, permit: Permit) -> Outcome:
         attempt = Attempt(
             transport=self.transport,
             dialect=self.dialect,
@@ -71,7 +71,7 @@ class Upstream:
             request=request,
             permit=permit,
             clocks=Clocks(self.timeouts),
-            fold=self.dialect.fold(),
+            fold=self.dialect.fold(prompt),
         )
         return _scrubbed(key, await attempt.run(self.dialect.key_headers(key) if key is not None else {}))
 

@@ -10,7 +10,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_server import Peer, RawServer
-from test_upstream import FakePermit, whole
+from test_upstream import FakePermit, head, piece, whole
 
 from controller.dialects.contract import Request
 from controller.dialects.table import DIALECTS
@@ -472,6 +472,29 @@ def test_a_quota_per_day_wins_over_a_short_delay(quotas: list[str], kind: Kind |
     else:
         assert isinstance(outcome, Failed)
         assert outcome.kind is kind
+
+
+async def test_a_socket_held_open_after_the_last_chunk_neither_delays_nor_fails(nursery: trio.Nursery) -> None:
+    # C08: https://github.com/ltmoerdani/opencode-copilot-chat/pull/170
+    outcome, _ = await attempt(nursery, head() + piece(sse(*GEMINI)), "gemini")
+    assert isinstance(outcome, Completed)
+    assert outcome.answer.text == "Hallo"
+
+
+def test_all_candidates_that_were_asked_for_and_their_counts_are_waited_for() -> None:
+    two = prompt_of(messages=[], n=2)
+    folding = DIALECTS["gemini"].fold(two)
+    chunks: list[JSON] = [
+        candidate("STOP", 0, {"text": "a"}, candidatesTokenCount=1), candidate("STOP", 1, {"text": "b"}),
+        {"usageMetadata": {"candidatesTokenCount": 2}},
+    ]  # fmt: skip
+    seen = []
+    for event in Splitter().feed(sse(*chunks)):
+        folding.feed(event)
+        seen.append(folding.finished)
+    assert seen == [False, False, True]
+    assert isinstance(end := folding.end(), Answer)
+    assert end.usage == Usage(output_tokens=2)
 
 
 # What is the Responses API's own

@@ -114,8 +114,9 @@ class Anthropic:
             return Failed(kind=Kind.MALFORMED, message=f"no answer but: {words}", status=status, body=document)
         return Completed(answer=answer, status=status)
 
-    def fold(self) -> Fold:
+    def fold(self, prompt: Prompt | None = None) -> Fold:
         """An empty fold for one stream."""
+        del prompt
         return MessageFold()
 
 

@@ -87,5 +87,5 @@ class Dialect(Protocol):
     def continued(self, prompt: Prompt, text: str) -> Prompt | None:
         """The prompt that asks for the rest of an answer after `text`; None where no prefix is known to be taken."""
 
-    def fold(self) -> Fold:
-        """An empty fold for one stream."""
+    def fold(self, prompt: Prompt | None = None) -> Fold:
+        """An empty fold for one stream. prompt: what was asked, where it shows how much must come."""

@@ -26,7 +26,7 @@ from controller.dialects.bodies import excerpt, parsed
 from controller.dialects.complaints import find_error
 from controller.dialects.contract import About, Fold, Request
 from controller.dialects.gemini_fold import CandidatesFold
-from controller.dialects.gemini_prompt import gemini_body
+from controller.dialects.gemini_prompt import candidates_asked, gemini_body
 from controller.dialects.openai_chat import bearer
 from controller.dialects.prefix import Prefix
 from controller.dialects.refusals import ORDINARY, refusal
@@ -38,7 +38,7 @@ from policies.contract import JSON, Hints
 GOOGLE_AI = About(
     auth="x-goog-api-key",
     path="/v1beta/models/M:streamGenerateContent?alt=sse",
-    proof="a finishReason on every candidate, or a blocked prompt, and a clean end",
+    proof="finishReason on every candidate (with usage, or a clean end), or a blocked prompt",
     delays="RetryInfo, text",
     usage="usageMetadata: last value of any chunk",
     key_env=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
@@ -124,9 +124,9 @@ class Gemini:
             return Failed(kind=Kind.MALFORMED, message=f"no answer but: {words}", status=status, body=document)
         return outcome
 
-    def fold(self) -> Fold:
-        """An empty fold for one stream."""
-        return CandidatesFold()
+    def fold(self, prompt: Prompt | None = None) -> Fold:
+        """An empty fold for one stream; without the prompt, only its end shows that all candidates were there."""
+        return CandidatesFold(expected=None if prompt is None else candidates_asked(prompt.request))
 
 
 GEMINI = Gemini()

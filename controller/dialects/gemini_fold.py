@@ -1,8 +1,8 @@
 """A stream of GenerateContentResponse chunks, folded into the one that a plain request would have given.
 
 https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent. There is no end marker. Proof of
-completion: a finishReason on every candidate and a clean end of the stream; nothing tells before the end how many
-candidates or chunks are still to come, so the end is waited for. A prompt that was blocked has no candidates but a
+completion: a finishReason on every candidate that was asked for, with the token counts in that chunk or a later one; or
+a finishReason on every candidate and a clean end of the stream. A prompt that was blocked has no candidates but a
 promptFeedback with its reason: that is the prompt's failure. No text at all is fine if there is a finishReason: all
 tokens may have gone into thoughts (https://github.com/stanford-crfm/helm/pull/3804). usageMetadata holds totals so far:
 the last value of each field wins.
@@ -69,7 +69,9 @@ class _Candidate:
 class CandidatesFold:
     """Never raises, whatever the events hold; an error inside the stream settles it for good."""
 
+    expected: int | None = None  # candidates that must come; None: not known before the end
     usage: Usage | None = None
+    _counted: bool = False  # since the last finishReason
     _counts: dict[str, JSON] = field(factory=dict)
     _top: dict[str, JSON] = field(factory=dict)
     _candidates: dict[int, _Candidate] = field(factory=dict)
@@ -78,8 +80,11 @@ class CandidatesFold:
 
     @property
     def finished(self) -> bool:
-        """An error has ended it; of a good stream only its end is the proof."""
-        return self._failure is not None
+        """All candidates have finished and were counted, the prompt was blocked, or an error has ended it."""
+        if self._failure is not None or (not self._candidates and _blocked(self._top)):
+            return True
+        reasons = [candidate.rest.get("finishReason") for candidate in self._candidates.values()]
+        return self._counted and len(reasons) == self.expected and all(reasons)
 
     @property
     def begun(self) -> bool:
@@ -138,8 +143,11 @@ class CandidatesFold:
             self._counts |= {key: value for key, value in usage.items() if value is not None}
             self._top["usageMetadata"] = self._counts
             self.usage = _usage(self._counts)
-        for position, given in enumerate(dicts(document.get("candidates"))):
+        candidates = dicts(document.get("candidates"))
+        for position, given in enumerate(candidates):
             self._candidate(given, position)
+        self._counted &= not any(given.get("finishReason") for given in candidates)
+        self._counted |= isinstance(usage, dict) and bool(usage.keys() & _COUNTS)
         return None
 
     def _candidate(self, given: dict[str, JSON], position: int) -> None:

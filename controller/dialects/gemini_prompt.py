@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from controller.dialects.asking import (
     UnfitError,
     calls_of,
@@ -44,6 +46,16 @@ def gemini_body(request: dict[str, JSON]) -> dict[str, JSON]:
     if choice is not None:
         body["toolConfig"] = {"functionCallingConfig": _calling(choice)}
     return {key: value for key, value in body.items() if value is not None}
+
+
+def candidates_asked(request: Mapping[str, JSON]) -> int | None:
+    """How many candidates an answer must have; None if that can't be told."""
+    config = request.get("generationConfig", request.get("generation_config"))
+    native = config.get("candidateCount", config.get("candidate_count")) if isinstance(config, dict) else None
+    asked = native if native is not None else request.get("n")
+    if asked is None:
+        return 1
+    return asked if isinstance(asked, int) and asked > 0 else None
 
 
 def _config(body: dict[str, JSON]) -> dict[str, JSON]:

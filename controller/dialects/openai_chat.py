@@ -91,8 +91,9 @@ class OpenAIChat:
             return Failed(kind=Kind.MALFORMED, message=f"no answer but: {words}", status=status, body=document)
         return Completed(answer=answer, status=status)
 
-    def fold(self) -> Fold:
+    def fold(self, prompt: Prompt | None = None) -> Fold:
         """An empty fold for one stream."""
+        del prompt
         return ChatFold()  # type: ignore[return-value]  # until it tells what is fresh
 
 

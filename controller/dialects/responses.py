@@ -111,8 +111,9 @@ class Responses:
         words = excerpt(body) or "an empty body"
         return Failed(kind=Kind.MALFORMED, message=f"no answer but: {words}", status=status, body=document)
 
-    def fold(self) -> Fold:
+    def fold(self, prompt: Prompt | None = None) -> Fold:
         """An empty fold for one stream."""
+        del prompt
         return ResponseFold()
 
 

@@ -103,6 +103,10 @@ def test_a_failure_is_of_this_kind(status: int, body: JSON | bytes, headers: dic
     assert outcome.kind is kind
 
 
+def test_a_limit_on_images_is_a_limit_and_no_bad_image() -> None:
+    assert isinstance(verdict(429, error("slow", code="image_rate_limit")), Throttled)
+
+
 def test_a_limit_below_one_is_not_a_limit_of_none() -> None:
     assert isinstance(verdict(429, error("Limit: 0.5 requests per second")), Throttled)
 

@@ -107,7 +107,7 @@ def _kind(status: int, complaint: Complaint, message: str, headers: Mapping[str,
     words = complaint.words
     if _is_hopeless(complaint, message) or any(headers.get(name) == "0" for name in habits.hopeless_at_zero):
         return Kind.FATAL
-    if words & _UNFIT or complaint.flagged or (status < 500 and any(map(_UNFIT_WORD.search, words))):
+    if words & _UNFIT or complaint.flagged or (status in (400, 422) and any(map(_UNFIT_WORD.search, words))):
         return Kind.PROMPT
     if status in (413, 429) and _never_fits(message):
         return Kind.PROMPT

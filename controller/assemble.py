@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from controller.dialects.contract import Dialect
 from controller.dialects.table import key_variable, own_host
 from controller.journal import STDOUT, check_output
 from controller.proxies import is_loopback_host
+from controller.records import Prompt
 from controller.settings import Settings
 from controller.sources import STDIN, check_readable
 from policies.contract import JSON
@@ -34,9 +36,29 @@ def check_files(settings: Settings, sources: tuple[str, ...]) -> None:
     if settings.output is None and sys.stdout is None:
         raise ValueError("stdout is closed: name a file for the results with -o")
     check_output(settings.output or STDOUT, sources)
+    if settings.emit != "result" and settings.output is not None:
+        _check_emission(settings.output, sources)
     if settings.decisions is not None:
         others = [settings.output] if settings.output is not None else []
         check_output(settings.decisions, (*sources, *others), flag="--decisions")
+
+
+def _check_emission(output: str, sources: tuple[str, ...]) -> None:
+    """The stream goes to stdout, and a results file must never hold any of it."""
+    if sys.stdout is None:
+        raise ValueError("stdout is closed: --emit needs it")
+    check_output(STDOUT, (*sources, output), flag="--emit")
+    if os.path.exists(output) and not os.path.isfile(output) and os.path.samestat(os.stat(output), os.fstat(1)):
+        raise ValueError(f"-o {output} is stdout, where --emit writes: leave -o out, results come there anyway")
+
+
+def warnings(settings: Settings, dialect: Dialect) -> list[str]:
+    """What is asked for and can't be had, for the user to know at the start."""
+    sample = Prompt(id=None, key="", source="", line=0, request={"messages": [{"role": "user", "content": ""}]})
+    if not settings.continue_truncated or dialect.continued(sample, "x" * 100) is not None:
+        return []
+    words = f"dialect {dialect.name} knows no way to ask for the rest of an answer: what breaks off starts over"
+    return [f"--continue-truncated: {words}; --dialect names another"]
 
 
 def checked_url(base_url: str | None) -> str:

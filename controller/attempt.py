@@ -16,12 +16,12 @@ from contextlib import suppress
 
 import httpx
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from controller.clocks import Clock, Clocks
 from controller.dialects.contract import Dialect, Fold, Request
 from controller.gate import Permit
-from controller.outcome import Answer, Completed, Failed, Kind, Outcome, Throttled
+from controller.outcome import Answer, Completed, Delta, Failed, Kind, Outcome, Part, Throttled
 from controller.sse import Event, Splitter
 from controller.tap import ENCODINGS, Tap
 from controller.trouble import CAUGHT, kind_of, words_for
@@ -44,6 +44,8 @@ class Attempt:
     clocks: Clocks
     splitter: Splitter = field(factory=Splitter)
     fold: Fold
+    hear: Callable[[list[Delta]], None] = lambda _: None  # told of text as it comes
+    _heard: list[Delta] = field(factory=list)  # of the first choice; the fold keeps the same strings
     _written: bool = False  # a byte of the request may have left
     _accepted: bool = False
     _refusal: Throttled | Failed | None = None  # an error inside the stream
@@ -68,7 +70,8 @@ class Attempt:
         self._await_answer()
         with self.clocks.scope:
             outcome = await self._exchange(request)
-        return outcome or Failed(kind=Kind.TIMEOUT, message=self.clocks.words, sent=self.permit.seen.sent)
+        outcome = outcome or Failed(kind=Kind.TIMEOUT, message=self.clocks.words, sent=self.permit.seen.sent)
+        return evolve(outcome, part=self._part()) if isinstance(outcome, Failed) and self._heard else outcome
 
     async def _exchange(self, request: httpx.Request) -> Outcome:
         try:
@@ -123,7 +126,7 @@ class Attempt:
         return self._classified(response, bytes(body[:ERROR_BYTES]))
 
     async def _streamed(self, response: httpx.Response, tap: Tap) -> Outcome:
-        await self._read(tap, lambda chunk: self._feed(self.splitter.feed(chunk), response))
+        await self._read(tap, lambda chunk: self._take(self.splitter.feed(chunk), response))
         return self._folded(response)
 
     async def _plain(self, response: httpx.Response, tap: Tap) -> Outcome:
@@ -138,7 +141,7 @@ class Attempt:
         await self._read(tap, take)
         if not body.lstrip().startswith((b"data:", b"event:", b":")):
             return self._classified(response, bytes(body))
-        self._feed(self.splitter.feed(bytes(body)), response)  # a stream under the wrong name
+        self._take(self.splitter.feed(bytes(body)), response)  # a stream under the wrong name
         return self._folded(response)
 
     async def _read(self, tap: Tap, take: Callable[[bytes], bool]) -> None:
@@ -151,6 +154,21 @@ class Attempt:
             if not take(piece):
                 tap.shut()
                 break
+
+    def _take(self, events: list[Event], response: httpx.Response) -> bool:
+        more = self._feed(events, response)
+        if fresh := self.fold.fresh():
+            self._heard += [delta for delta in fresh if delta.index == 0]
+            self.hear(fresh)
+        return more
+
+    def _part(self) -> Part:
+        """What was heard of the first choice."""
+        return Part(
+            text="".join(delta.text for delta in self._heard if not delta.reasoning),
+            reasoning="".join(delta.text for delta in self._heard if delta.reasoning),
+            usage=self.permit.seen.usage,
+        )
 
     def _feed(self, events: list[Event], response: httpx.Response) -> bool:
         """False: nothing after these is wanted."""
@@ -169,7 +187,7 @@ class Attempt:
     def _folded(self, response: httpx.Response) -> Outcome:
         """What a stream came to that is over, cleanly or by its terminator."""
         if self._refusal is None and not self.fold.finished:
-            self._feed(self.splitter.close(), response)
+            self._take(self.splitter.close(), response)
         if self._refusal is not None:
             return self._refusal
         answer = self.fold.end() if self._events else None

@@ -3,8 +3,8 @@
     intake -> (no buffer) -> workers -> outbox -> journal
 
 Ends in one of three ways: the input is used up and every prompt has its result; the run was asked to stop (signal,
-upstream, disk), admits nothing more and drains what is under way within drain_timeout; or a second signal stops
-it at once. What has no result by then stays pending, and the same command takes it up again.
+upstream, disk) and drains what is under way within drain_timeout; or a second signal stops it at once. What has no
+result by then stays pending, and the same command takes it up again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from controller.adaptive import AdaptiveBucket
 from controller.gate import Gate
 from controller.journal import JournalError
 from controller.limiter import Limiter
+from controller.live import Live
 from controller.outbox import Outbox
 from controller.outcome import Failed, Kind
 from controller.permits import Decision
@@ -36,12 +37,9 @@ AcceptPrompt = Callable[[Prompt], Awaitable[None]]
 AcceptResult = Callable[[Result], Awaitable[None]]
 ReadPrompts = Callable[[AcceptPrompt, AcceptResult], Awaitable[None]]
 Write = Callable[[list[Result]], Awaitable[None]]
-
+Log = Callable[[str, Decision], None]  # model, decision
 LAST_WRITE = 2.0  # s that a stuck output gets after the drain
 ANSWER = 60.0  # s for the answer to the probe after a hold
-
-
-Log = Callable[[str, Decision], None]  # model, decision
 
 
 def limiter_maker(settings: Settings) -> Callable[[float], Limiter]:
@@ -109,7 +107,7 @@ class Gates:
 
 @frozen(kw_only=True)
 class Parts:
-    """What a run is made of. defaults: request parameters for lines that do not set them."""
+    """What a run is made of. defaults: request parameters for lines that do not set them. live: `write` feeds it."""
 
     settings: Settings
     read: ReadPrompts
@@ -119,6 +117,7 @@ class Parts:
     defaults: dict[str, JSON] = field(factory=dict)
     tally: Tally = field(factory=Tally)
     stop: Stop = field(factory=Stop)
+    live: Live | None = None
 
 
 async def serve(parts: Parts) -> Exit:
@@ -128,6 +127,9 @@ async def serve(parts: Parts) -> Exit:
     async with trio.open_nursery() as watchers:
         watchers.start_soon(_watch_for_hope, parts)
         watchers.start_soon(_drain_when_asked, parts, working, writing)
+        if parts.live is not None:
+            outbox.room = parts.live.room
+            watchers.start_soon(parts.live.run, parts.stop)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_write, parts, outbox, writing)
             try:
@@ -136,9 +138,7 @@ async def serve(parts: Parts) -> Exit:
             finally:
                 outbox.close()
         watchers.cancel_scope.cancel()
-    if parts.stop.code is not None:
-        return parts.stop.code
-    return Exit.SOME_FAILED if parts.tally.failed else Exit.OK
+    return parts.stop.code or (Exit.SOME_FAILED if parts.tally.failed else Exit.OK)
 
 
 async def _work(parts: Parts, outbox: Outbox) -> None:
@@ -154,6 +154,8 @@ async def _work(parts: Parts, outbox: Outbox) -> None:
         rng=random.Random(settings.seed),
         stop=parts.stop,
         tally=parts.tally,
+        live=parts.live,
+        continue_truncated=settings.continue_truncated,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_take_in, parts, send, outbox)
@@ -217,6 +219,8 @@ async def _write(parts: Parts, outbox: Outbox, scope: trio.CancelScope) -> None:
             for result in results:
                 parts.tally.count(result)
             outbox.give_back(len(results))
+        if parts.live is not None:
+            await parts.live.flush()
 
 
 async def _watch_for_hope(parts: Parts) -> None:

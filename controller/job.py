@@ -21,6 +21,7 @@ from controller.dialects.table import dialect_for
 from controller.identity import Identities
 from controller.journal import Journal
 from controller.limiter import Limiter
+from controller.live import Live
 from controller.permits import Decision
 from controller.progress import show, summary
 from controller.records import Prompt, Result, dump_result
@@ -56,6 +57,7 @@ class Job:
     make_limiter: Callable[[float], Limiter]
     decisions: IO[bytes] | None
     say: Say
+    live: Live | None = None
     tally: Tally = field(factory=Tally)
     stop: Stop = field(factory=Stop)
     logs: list[DecisionLog] = field(factory=list)
@@ -96,6 +98,7 @@ class Job:
                 defaults=self.defaults,
                 tally=self.tally,
                 stop=self.stop,
+                live=self.live,
             )
             code = await serve(parts)
             nursery.cancel_scope.cancel()
@@ -112,7 +115,10 @@ class Job:
 
     async def _write(self, results: list[Result]) -> None:
         keep = self.settings.keep_response
-        await self.journal.write([dump_result(result, with_body=keep) for result in results])
+        if self.live is None or not self.live.sole:
+            await self.journal.write([dump_result(result, with_body=keep) for result in results])
+        if self.live is not None:
+            await self.live.deliver(results)
 
     def _log(self, started_at: float) -> Callable[[str, Decision], None]:
         write = self.decisions.write if self.decisions else len
@@ -142,7 +148,7 @@ class Job:
 
     def _opening_lines(self) -> list[str]:
         earlier, name = self.journal.earlier, self.journal.name
-        lines = []
+        lines = assemble.warnings(self.settings, self.dialect)
         if earlier.torn_bytes:
             lines.append(f"{name}: cut off a torn last line of {earlier.torn_bytes} bytes; its prompt is sent again")
         if earlier.damaged:
@@ -202,6 +208,7 @@ def prepare(
         make_limiter=make_limiter,
         decisions=decisions,
         say=say,
+        live=Live.to_stdout(settings, journal),
     )
 
 

@@ -1,12 +1,14 @@
 """Results on their way to the journal.
 
 A slot is taken before a prompt is attempted, so that handing its result over never waits: a paid answer can't be
-lost to a cancellation between its end and the journal. A slow journal holds the workers back through the slots.
+lost to a cancellation between its end and the journal. A slow journal holds the workers back through the slots, and
+whoever else reads results does through `room`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 
 import trio
 from attrs import define, field
@@ -16,9 +18,10 @@ from controller.records import Result
 
 @define(eq=False)
 class Outbox:
-    """slots: results that may be under way or unwritten at once."""
+    """slots: results that may be under way or unwritten at once. room: waited for before each."""
 
     slots: int
+    room: Callable[[], Awaitable[None]] | None = None
     _free: trio.Semaphore = field(init=False)
     _send: trio.MemorySendChannel[Result] = field(init=False)
     _receive: trio.MemoryReceiveChannel[Result] = field(init=False)
@@ -29,6 +32,8 @@ class Outbox:
 
     async def reserve(self) -> None:
         """Take a slot for a result to come."""
+        if self.room is not None:
+            await self.room()
         await self._free.acquire()
 
     def give_back(self, count: int = 1) -> None:

@@ -53,6 +53,16 @@ class Delta:
 
 
 @frozen(kw_only=True)
+class Part:
+    """What had come of an answer's first choice when it broke off. No answer: at best the next attempt asks for the
+    rest."""
+
+    text: str = ""
+    reasoning: str = ""
+    usage: Usage | None = None
+
+
+@frozen(kw_only=True)
 class Answer:
     """A whole answer. `body` is what a plain, unstreamed request would have returned."""
 
@@ -99,6 +109,7 @@ class Failed:
     code: str | None = None
     sent: bool = True
     body: JSON = None  # the error body as the upstream sent it, for Batch output
+    part: Part | None = field(default=None, repr=False)  # text that had come by then
 
 
 Outcome = Completed | Throttled | Failed

@@ -57,7 +57,8 @@ class Result:
     attempts: int = 0
     throttled: int = 0
     timing: Timing = Timing()
-    usage: Usage | None = field(default=None)  # of the last attempt; of a failed one what was seen
+    usage: Usage | None = field(default=None)  # of the last attempt and the parts it continues; failed: what was seen
+    seams: tuple[int, ...] = ()  # where in the text an attempt goes on after one that broke off, in characters
 
 
 @frozen(kw_only=True)
@@ -75,11 +76,13 @@ def dump_result(result: Result, *, with_body: bool = False) -> bytes:
     are nowhere else. The Batch form always has it.
     """
     if result.prompt.batch:
-        return _dump(_batch_form(result))
+        return dump_line(_batch_form(result))
     native = _native_form(result)
+    if result.answer is not None and result.seams:
+        native["seams"] = list(result.seams)
     if result.answer is not None and (with_body or result.prompt.endpoint == "embeddings"):
         native["response"] = result.answer.body
-    return _dump(native)
+    return dump_line(native)
 
 
 def read_done(line: bytes) -> Done | None:
@@ -168,8 +171,8 @@ def _batch_response(status: int, key: str, body: JSON) -> JSON:
     return {"status_code": status, "request_id": upstream_id if isinstance(upstream_id, str) else key, "body": body}
 
 
-def _dump(value: dict[str, JSON]) -> bytes:
-    """JSON with readable letters. What an upstream put into its body must not cost us the whole run."""
+def dump_line(value: dict[str, JSON]) -> bytes:
+    """One line of JSON with readable letters. What an upstream put into its body must not cost us the whole run."""
     try:
         text = _encode(value)
     except (ValueError, RecursionError):  # NaN, Infinity, or nested beyond reason: only an upstream's body can be

@@ -20,6 +20,7 @@ from policies.words import did_you_mean
 PREFIX = "TIDEGATE_"
 PROGRESS = ("auto", "bar", "lines", "off")
 INPUT_FORMATS = ("jsonl", "text")
+EMISSIONS = ("result", "delta", "sse")
 
 T = TypeVar("T")
 
@@ -73,6 +74,14 @@ class Settings:
     max_tokens: int | None = _optional(int, "output tokens, for lines that say nothing", unit="LLM tokens", low=1)
     param: tuple[str, ...] = _set((), "KEY=JSON: a request parameter for lines that do not set it; repeatable")
     input_format: str = _set("jsonl", "what a line is: a JSON value, or the prompt itself", choices=INPUT_FORMATS)
+    emit: str = _set(
+        "result",
+        "what goes to stdout: results; or also the text as it comes, as JSON lines (delta) or Server-Sent Events (sse)",
+        choices=EMISSIONS,
+    )
+    continue_truncated: int = _set(
+        0, "ask up to so many times for the rest of an answer that broke off, instead of starting over", low=0
+    )
     follow: bool = _set(False, "keep reading a file that grows, until stopped")
     first: int | None = _optional(int, "read only so many lines", unit="lines", low=1)
     resume: bool = _set(True, "skip what the output holds already; off for live streams")

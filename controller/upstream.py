@@ -17,9 +17,9 @@ from attrs import evolve
 
 from controller.attempt import Attempt
 from controller.clocks import Clocks
-from controller.dialects.contract import Dialect, Request
+from controller.dialects.contract import Dialect, Fold, Request
 from controller.gate import Permit
-from controller.outcome import Completed, Failed, Outcome, Throttled
+from controller.outcome import Completed, Delta, Failed, Outcome, Throttled
 from controller.records import Prompt
 from controller.settings import Timeouts
 from policies.contract import JSON
@@ -52,18 +52,22 @@ class Upstream:
         self._key = key
         self._reread_key = reread_key
 
-    async def attempt(self, prompt: Prompt, permit: Permit) -> Outcome:
-        """Ask once; permit.seen is filled and permit.accept called on the way. Raises only Cancelled and bugs."""
+    async def attempt(
+        self, prompt: Prompt, permit: Permit, hear: Callable[[list[Delta]], None] = lambda _: None
+    ) -> Outcome:
+        """Ask once; permit.seen is filled, permit.accept and hear called on the way. Raises only Cancelled and bugs."""
         request = self.dialect.request(self.base_url, prompt)
         if isinstance(request, Failed):
             return request
         key = self._key
-        outcome = await self._ask(prompt, request, key, permit)
+        outcome = await self._ask(request, key, permit, self.dialect.fold(prompt), hear)
         if isinstance(outcome, Failed) and outcome.status == UNAUTHORIZED and self._renewed(key):
-            outcome = await self._ask(prompt, request, self._key, permit)
+            outcome = await self._ask(request, self._key, permit, self.dialect.fold(prompt), hear)
         return outcome
 
-    async def _ask(self, prompt: Prompt, request: Request, key: str | None, permit: Permit) -> Outcome:
+    async def _ask(
+        self, request: Request, key: str | None, permit: Permit, fold: Fold, hear: Callable[[list[Delta]], None]
+    ) -> Outcome:
         attempt = Attempt(
             transport=self.transport,
             dialect=self.dialect,
@@ -71,7 +75,8 @@ class Upstream:
             request=request,
             permit=permit,
             clocks=Clocks(self.timeouts),
-            fold=self.dialect.fold(prompt),
+            fold=fold,
+            hear=hear,
         )
         return _scrubbed(key, await attempt.run(self.dialect.key_headers(key) if key is not None else {}))
 
@@ -82,6 +87,10 @@ class Upstream:
             if fresh is not None and _fits_header(fresh):
                 self._key = fresh
         return self._key != refused
+
+    def continued(self, prompt: Prompt, text: str) -> Prompt | None:
+        """The prompt that asks for the rest after `text`; None where that can't be asked."""
+        return self.dialect.continued(prompt, text)
 
     async def aclose(self) -> None:
         """Close the transport."""

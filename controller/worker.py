@@ -2,6 +2,7 @@
 
 This is the only retry layer. A throttled prompt goes round for ever, before all others, and spends no failure
 budget; a failed one waits its back-off outside the gate. A fatal answer stops the run and leaves the prompt pending.
+An answer that broke off is continued, if the user wishes: that spends no failure budget either, but one of its own.
 """
 
 from __future__ import annotations
@@ -11,22 +12,27 @@ from collections.abc import Callable
 from typing import assert_never
 
 import trio
-from attrs import define, frozen
+from attrs import define, evolve, field, frozen
 
+from controller.continued import Echo, Whole
+from controller.emission import Restart
 from controller.gate import Gate, Permit
+from controller.live import Live
 from controller.outbox import Outbox
-from controller.outcome import Answer, Completed, Failed, Kind, Outcome, Throttled, describe
+from controller.outcome import Answer, Completed, Delta, Failed, Kind, Outcome, Throttled, describe
 from controller.records import Prompt, Result, Timing
 from controller.retry import Backoff, instant
 from controller.telemetry import Exit, Stop, Tally
 from controller.upstream import Upstream
 
 FREE_FAILURES = 2  # times the budget of failures
+# What breaks off an answer whose text so far is good: a cut, a clock of ours, a failure that the stream tells of.
+BREAKS = frozenset({Kind.TRUNCATED, Kind.TIMEOUT, Kind.SERVER})
 
 
 @frozen(kw_only=True)
 class Bench:
-    """What a worker works with; all workers share one."""
+    """What a worker works with; all workers share one. live: None where only results are wanted."""
 
     gate_of: Callable[[Prompt], Gate]
     upstream: Upstream
@@ -36,6 +42,8 @@ class Bench:
     rng: random.Random
     stop: Stop
     tally: Tally
+    live: Live | None = None
+    continue_truncated: int = 0  # times that the rest of an answer is asked for
 
 
 async def work(prompts: trio.MemoryReceiveChannel[Prompt], bench: Bench) -> None:
@@ -45,7 +53,7 @@ async def work(prompts: trio.MemoryReceiveChannel[Prompt], bench: Bench) -> None
         bench.tally.take_up(trio.current_time())
         result = None
         try:
-            result = await _Round(prompt, bench, trio.current_time()).run()
+            result = await _Round(prompt, bench, trio.current_time(), asked=prompt).run()
         finally:
             bench.tally.put_down()
             if result is None:
@@ -61,6 +69,10 @@ class _Round:
     prompt: Prompt
     bench: Bench
     read_at: float
+    asked: Prompt  # what the next attempt sends: the prompt, or the one that asks for the rest
+    whole: Whole = field(factory=Whole)
+    told: bool = False  # text of the last attempt went out and may have to be taken back
+    refuses_prefix: bool = False
     attempts: int = 0
     throttled: int = 0
     failures: int = 0
@@ -87,10 +99,11 @@ class _Round:
                     self.bench.stop.ask(Exit.UPSTREAM, describe(outcome))
                     return None
                 case Failed():
-                    again = False
-                    pause = self._pause(permit, outcome)
+                    again = self._goes_on(outcome)
+                    pause = 0.0 if again else self._pause(permit, outcome)
                     if pause is None:
                         return self._result(permit, error=outcome)
+                    self._take_back()
                     if await self.bench.stop.sleep(pause):
                         return None
                 case _:
@@ -101,13 +114,45 @@ class _Round:
         self.attempts += 1
         tally.attempts += 1
         tally.in_flight += 1
+        echo = Echo(self.whole.text)
         try:
-            outcome = await self.bench.upstream.attempt(self.prompt, permit)
+            outcome = await self.bench.upstream.attempt(
+                self.asked, permit, lambda heard: self._tell(echo.without(heard))
+            )
         finally:
             tally.in_flight -= 1
-        if not isinstance(outcome, Completed):
+        if isinstance(outcome, Completed):
+            self._tell(echo.rest())
+        else:
             tally.last_trouble = describe(outcome)
         return outcome
+
+    def _tell(self, deltas: list[Delta]) -> None:
+        if deltas and self.bench.live is not None:
+            self.told = True
+            self.bench.live.hear(self.prompt, deltas)
+
+    def _take_back(self) -> None:
+        """What the last attempt told is void, if it told anything."""
+        if self.told and self.bench.live is not None:
+            self.bench.live.restart(self.prompt, Restart(self.attempts + 1, len(self.whole.text)))
+        self.told = False
+
+    def _goes_on(self, failed: Failed) -> bool:
+        """Keep what came before it broke off, to ask for the rest; False where that can't be."""
+        bench = self.bench
+        spent = self.refuses_prefix or len(self.whole.parts) >= bench.continue_truncated
+        if spent or failed.part is None or failed.kind not in BREAKS:
+            return False
+        whole = self.whole.plus(failed.part)
+        asked = None if whole is self.whole else bench.upstream.continued(self.prompt, whole.text)
+        if asked is None:
+            return False
+        self.whole, self.asked, self.told = whole, asked, False
+        if bench.live is not None:
+            bench.live.keep(self.prompt)
+        bench.tally.renew_hope(trio.current_time())
+        return True
 
     def _throttled(self, outcome: Throttled) -> bool:
         """Count it; False if the upstream asks for a longer wait than the user allows."""
@@ -115,6 +160,7 @@ class _Round:
         self.bench.tally.throttled += 1
         wait = outcome.retry_after
         if wait is None or wait <= self.bench.longest_wait:
+            self._take_back()
             return True
         until = instant(self.bench.upstream.wall_clock() + wait)
         self.bench.stop.ask(Exit.UPSTREAM, f"the upstream asks to wait {wait:.0f} s, until {until}: {outcome.message}")
@@ -124,6 +170,10 @@ class _Round:
         """Seconds before the next attempt; None to give the prompt up."""
         assert permit.settlement is not None
         backoff = self.bench.backoff
+        if outcome.kind is Kind.PROMPT and self.whole.parts:
+            # The prompt itself was answered before, so it is the prefix that is refused: do without.
+            self.whole, self.asked, self.refuses_prefix, self.told = Whole(), self.prompt, True, True
+            outcome = evolve(outcome, kind=Kind.MALFORMED)
         spends = permit.settlement.spends_budget
         if not spends and outcome.kind is not Kind.CONNECT:
             # The upstream is to blame, it seems; but two prompts that kill every answer look the same for ever.
@@ -134,18 +184,19 @@ class _Round:
 
     def _result(self, permit: Permit, *, answer: Answer | None = None, error: Failed | None = None) -> Result:
         now, seen = trio.current_time(), permit.seen
-        usage = answer.usage if answer else seen.usage
+        usage = self.whole.usage(answer.usage if answer else seen.usage)
         self.bench.tally.renew_hope(now)
         first = None if seen.first_token_at is None else seen.first_token_at - permit.admitted_at
         timing = Timing(queued=permit.admitted_at - self.read_at, first_token=first, total=now - permit.admitted_at)
         return Result(
             prompt=self.prompt,
-            answer=answer,
+            answer=answer and self.whole.answer(answer),
             error=error,
             attempts=self.attempts,
             throttled=self.throttled,
             timing=timing,
             usage=usage,
+            seams=self.whole.seams,
         )
 
 

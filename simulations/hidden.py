@@ -12,9 +12,10 @@ from random import Random
 from attrs import define, field, frozen
 
 from policies.contract import Hints
-from simulations.provider import quotas_of
+from simulations.limits import quotas_of
 from simulations.quota import Concurrency, Quota, Quotas, SlidingLog
 from simulations.scenario import HEADERS, NONE, Latency, Neighbour, Outage, Scenario
+from simulations.slope import Slope
 
 NOTHING = Hints()
 UNKNOWN_DELAY = 1.0  # seconds; the hint for a refusal whose end nobody knows (concurrency)
@@ -125,28 +126,6 @@ class HiddenUpstream:
         began_at = max(now, self._free_at)
         self._free_at = began_at + 1 / self._speed
         return began_at - now
-
-
-@define(eq=False)
-class Slope:
-    """At most twice as many within `seconds` as in the time of that length before it, `free` at least."""
-
-    seconds: float
-    free: float
-    _log: deque[float] = field(factory=deque, init=False)
-
-    def ask(self, now: float) -> float:
-        """0, or the seconds until the oldest of the crowded time has moved on."""
-        while self._log and self._log[0] <= now - 2 * self.seconds:
-            self._log.popleft()
-        recent = sum(at > now - self.seconds for at in self._log)
-        if recent < max(self.free, 2 * (len(self._log) - recent)):
-            return 0.0
-        return self._log[len(self._log) - recent] + self.seconds - now
-
-    def take(self, now: float) -> None:
-        """Enter it in the log."""
-        self._log.append(now)
 
 
 def _asks(neighbour: Neighbour) -> list[float]:

@@ -14,8 +14,8 @@ from random import Random
 
 from attrs import field, frozen
 
-from simulations.profile import Profile
-from simulations.provider import quotas_of
+from simulations.knobs import Profile
+from simulations.limits import quotas_of
 from simulations.quota import Concurrency
 from simulations.scenario import Clients, Latency, Outage, Scenario
 from simulations.steps import Steps

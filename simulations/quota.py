@@ -225,6 +225,11 @@ class Quotas:
             if isinstance(quota, Concurrency):
                 quota.leave()
 
+    def correct(self, now: float, dimension: str, cost: float) -> None:
+        """Book more, or (below zero) give back, for an attempt that was booked before; there may be no such limit."""
+        if dimension in self.by_dimension:
+            self.by_dimension[dimension].take(now, cost)
+
     def standings(self, now: float) -> dict[str, Standing]:
         """What headers would announce, by dimension."""
         return {dimension: quota.standing(now) for dimension, quota in self.by_dimension.items()}

@@ -54,6 +54,59 @@ class OneOf:
         return "one of " + ", ".join(str(word).lower() if isinstance(word, bool) else str(word) for word in self.words)
 
 
+@frozen
+class AnyOf:
+    """Some of a closed set of words, as an attrs validator that names the parameter and the word it does not know."""
+
+    words: tuple[str, ...]
+
+    def __call__(self, _: object, attribute: Attribute[T], value: T) -> None:
+        """Raise ValueError in one line unless all are words of the set."""
+        for word in value if isinstance(value, tuple) else (value,):
+            if word not in self.words:
+                raise ValueError(f"{attribute.name} must be {self}, not {word!r}")
+
+    def __str__(self) -> str:
+        return "any of " + ", ".join(self.words)
+
+
+def as_words(value: object) -> object:
+    """A list of words, or words with commas between them, as a tuple; anything else as it is."""
+    if value is None:
+        return ()
+    return tuple(value.split(",")) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+def as_spans(value: object) -> object:
+    """[[from_seconds, until_seconds], ...] as pairs; ValueError in one line."""
+    if value is None or isinstance(value, tuple):
+        return value or ()
+    spans = _pairs(value) if isinstance(value, list) else []
+    if not spans or not all(start < until for start, until in spans):
+        raise ValueError(f"outages must be [[from_seconds, until_seconds], ...], not {value!r}")
+    return tuple(spans)
+
+
+def about(unit: str, meaning: str) -> dict[str, str]:
+    """A parameter's metadata."""
+    return {"unit": unit, "help": meaning}
+
+
+def rate_steps(value: object) -> Steps | None:
+    """The converter of `rate`."""
+    return as_steps("rate", value)
+
+
+def limit_steps(value: object) -> Steps | None:
+    """The converter of `limit`."""
+    return as_steps("limit", value)
+
+
+def share_steps(value: object) -> Steps | None:
+    """The converter of `refuse_share`."""
+    return as_steps("refuse_share", value)
+
+
 def as_steps(name: str, value: object) -> Steps | None:
     """A number or [[from_seconds, limit], ...] with ascending instants as Steps; ValueError in one line."""
     if value is None or isinstance(value, Steps):

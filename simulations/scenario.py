@@ -16,7 +16,7 @@ from attrs import field, frozen
 
 from controller.settings import Settings
 from simulations.bounds import Bounds
-from simulations.profile import Profile
+from simulations.knobs import Profile
 from simulations.ranges import LARGEST, LONGEST, OneOf, Within
 from simulations.workload import Workload
 

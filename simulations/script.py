@@ -5,12 +5,14 @@ Offsets are seconds from the attempt's arrival. A stall is no ending of its own:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
-from random import Random
 
 from attrs import evolve, frozen
 
 from simulations.answers import Events
+
+Headers = tuple[tuple[str, str], ...]  # lower-case names
 
 
 class Ending(Enum):
@@ -19,16 +21,6 @@ class Ending(Enum):
     CLEAN = "clean"  # the HTTP message is complete; the connection may be used again
     CUT = "cut"  # closed (FIN) without the message's end
     RESET = "reset"  # reset (RST)
-
-
-class Fault(Enum):
-    """What is done to an attempt that passed every quota; the value is its name in the statistics."""
-
-    ERROR = "error"
-    RESET = "reset"
-    CUT = "cut"
-    TRUNCATE = "truncate"
-    STALL = "stall"
 
 
 @frozen(kw_only=True)
@@ -45,12 +37,15 @@ class Script:
 
     number: int  # of the attempt, from 1
     status: int
-    headers: tuple[tuple[str, str], ...]  # lower-case names; content-length when the body is not streamed
+    headers: Headers  # content-length when the body is not streamed
     head_at: float | None  # None: the connection ends before any answer
     pieces: tuple[Piece, ...]  # in order of their offsets
     ends_at: float  # when the ending happens, no earlier than the last piece
     ending: Ending = Ending.CLEAN
-    fault: Fault | None = None
+    fault: str | None = None  # its name in the statistics
+    opening: int = 0  # pieces before any text
+    unbroken: int = 0  # pieces before the proof of completion; 0: the body is no stream
+    complete_at: float | None = None  # when a client has all it needs; None: not before the end
 
     @property
     def whole(self) -> bool:
@@ -58,39 +53,61 @@ class Script:
         return self.fault is None and self.status < 300
 
 
-def timed_events(events: Events, first: float, last: float) -> tuple[Piece, ...]:
+def streamed(number: int, events: Events, first: float, last: float, headers: Headers) -> Script:
     """The opening at `first`, the content evenly up to `last`, the closing with it."""
     step = (last - first) / max(1, len(events.content))
-    return (
+    pieces = (
         *(Piece(offset=first, data=data) for data in events.opening),
         *(Piece(offset=first + i * step, data=data) for i, data in enumerate(events.content, start=1)),
         *(Piece(offset=last, data=data) for data in events.closing),
     )
+    opening, unbroken = len(events.opening), len(events.opening) + len(events.content)
+    return Script(
+        number=number,
+        status=200,
+        headers=headers,
+        head_at=first,
+        pieces=pieces,
+        ends_at=last,
+        opening=opening,
+        unbroken=unbroken,
+    )
 
 
-def broken(script: Script, fault: Fault, rng: Random, *, stall: float, unbroken: int) -> Script:
-    """The script with a reset, cut, truncation or stall in it.
-
-    stall: seconds of silence before the cut that ends a stall. unbroken: how many pieces make up the part of the answer
-    after which it may break; at least one piece comes later, so no broken script holds its terminator.
-    """
-    if fault in (Fault.RESET, Fault.STALL) and rng.random() < 0.5:
-        kept, ends_at = script.pieces[:0], script.head_at or 0.0
-        script = evolve(script, head_at=None)
-    else:
-        count = rng.randint(min(1, unbroken), unbroken)
-        torn = script.pieces[count]
-        # A truncated stream ends between two events; the others tear one, at times within a character.
-        half = evolve(torn, data=torn.data[: len(torn.data) // 2])
-        clean = fault is Fault.TRUNCATE and unbroken > 0
-        kept = script.pieces[:count] if clean else (*script.pieces[:count], half)
-        ends_at = kept[-1].offset
-    silence = stall if fault is Fault.STALL else 0.0
-    return evolve(script, pieces=kept, ends_at=ends_at + silence, ending=_ending(fault, unbroken), fault=fault)
+def in_one_piece(
+    number: int, status: int, body: bytes, at: float, *, headers: Headers = (), kind: str = "application/json"
+) -> Script:
+    """A plain answer that announces its length. headers: beside those of the content."""
+    return Script(
+        number=number,
+        status=status,
+        headers=(("content-type", kind), ("content-length", str(len(body))), *headers),
+        head_at=at,
+        pieces=(Piece(offset=at, data=body),) if body else (),
+        ends_at=at,
+    )
 
 
-def _ending(fault: Fault, unbroken: int) -> Ending:
-    if fault is Fault.RESET:
-        return Ending.RESET
-    # A plain body announces its length, so half of it can't end cleanly.
-    return Ending.CLEAN if fault is Fault.TRUNCATE and unbroken > 0 else Ending.CUT
+def with_header(headers: Headers, name: str, *values: str) -> Headers:
+    """The headers with these values of `name` instead of its old ones; none: without it."""
+    return (*(pair for pair in headers if pair[0] != name), *((name, value) for value in values))
+
+
+def rewritten(script: Script, data: Iterable[bytes]) -> Script:
+    """The same pieces with other bytes, and the length that is announced set right."""
+    pieces = tuple(evolve(piece, data=new) for piece, new in zip(script.pieces, data, strict=True))
+    length = str(sum(len(piece.data) for piece in pieces))
+    announced = any(name == "content-length" for name, _ in script.headers)
+    headers = with_header(script.headers, "content-length", length) if announced else script.headers
+    return evolve(script, pieces=pieces, headers=headers)
+
+
+def delayed(script: Script, seconds: float) -> Script:
+    """Everything that much later."""
+    return evolve(
+        script,
+        head_at=None if script.head_at is None else script.head_at + seconds,
+        pieces=tuple(evolve(piece, offset=piece.offset + seconds) for piece in script.pieces),
+        ends_at=script.ends_at + seconds,
+        complete_at=None if script.complete_at is None else script.complete_at + seconds,
+    )

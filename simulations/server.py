@@ -64,6 +64,7 @@ async def serve_stream(
     except h11.RemoteProtocolError as error:
         await connection.complain(error.error_status_hint, str(error))
     finally:
+        provider.disconnect()
         await trio.aclose_forcefully(stream)
 
 
@@ -189,14 +190,11 @@ class _Connection:
         return framed + (self.wire.send(h11.EndOfMessage()) or b"") if piece.offset >= script.ends_at else framed
 
     def _administer(self, request: _Request) -> tuple[int, JSON]:
-        match request.method, request.path:
-            case "GET", "/_sim/statistics":
-                return 200, self.provider.statistics()
-            case "POST", "/_sim/reset":
-                self.provider.reset()
-                return 200, self.provider.statistics()
-            case _:
-                return 404, {"error": {"message": "there are GET /_sim/statistics and POST /_sim/reset"}}
+        if (request.method, request.path) == ("POST", "/_sim/reset"):
+            self.provider.reset()
+        elif (request.method, request.path) != ("GET", "/_sim/statistics"):
+            return 404, {"error": {"message": "there are GET /_sim/statistics and POST /_sim/reset"}}
+        return 200, self.provider.statistics()
 
     async def _answer(self, status: int, value: JSON, *, method: str, close: bool = False) -> None:
         body = dump(value)

@@ -100,6 +100,18 @@ def test_every_line_has_exactly_one_result_for_many_seeds(seed: int) -> None:
     faulty_run(seed)
 
 
+def test_strange_manners_and_every_fault_that_passes_leave_whole_answers_alone() -> None:
+    lines = prompts(60)
+    out = run(lines, "hostile?words=3", seed=2, max_failures=20)
+    assert (out.exit, out.tally.ok) == (Exit.OK, 60)
+    errors = out.upstream["errors"]
+    assert isinstance(errors, dict)
+    assert len(errors) > 8
+    calm = run(lines, "steady?words=3&manners=separators,split-surrogates,nul", seed=2)
+    texts = [{str(result["id"]): result["text"] for result in each.results} for each in (out, calm)]
+    assert texts[0] == texts[1]
+
+
 # -- control
 
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
 
 import pytest
 from attrs import fields
 
-from simulations.profile import Profile, load_profile, make_profile, profile_names
+from simulations import knobs_page
+from simulations.dialects.contract import KINDS
+from simulations.faults import FAULTS
+from simulations.hinting import FORMS
+from simulations.knobs import Profile
+from simulations.manners import MANNERS
+from simulations.profile import load_profile, make_profile, profile_names
 
 
 def test_every_profile_in_the_box_loads() -> None:
-    assert profile_names() == ["flaky", "gemini-free", "openai-tier1", "steady"]
+    assert profile_names() == ["anthropic-tier1", "flaky", "gemini-free", "hostile", "openai-tier1", "steady", "vllm"]
     for name in profile_names():
         assert load_profile(name).name == name
 
@@ -50,7 +57,7 @@ def test_layers_come_from_a_scenario_as_well() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("stedy", "unknown profile 'stedy' (did you mean \"steady\"?); there are: flaky, gemini-free"),
+        ("stedy", "unknown profile 'stedy' (did you mean \"steady\"?); there are: anthropic-tier1, flaky, gemini-free"),
         ("", "unknown profile ''"),
         ("../steady", "unknown profile"),
         ("steady?latencey=1", "unknown parameter 'latencey' (did you mean \"latency\"?); there are: quota, rate"),
@@ -68,7 +75,7 @@ def test_layers_come_from_a_scenario_as_well() -> None:
         ("steady?error_share=0.6&stall_share=0.6", "the shares of faults must sum up to 1 at most, not 1.2"),
         ("steady?quota=leaky", "quota must be one of bucket, fixed, fixed-first, sliding, sliding-refused, none"),
         ("steady?headers=1", "headers must be one of true, false, not 1"),
-        ("steady?retry_after=later", "retry_after must be a number from 0 to 86400 (seconds) or rounded or none"),
+        ("steady?retry_after=later", "retry_after must be a number from -86400 to 86400 (seconds) or rounded or none"),
         ("steady?rate", "write parameters as key=value, not 'rate'"),
         ("steady?rate=1&rate=2", "rate is given twice"),
         ("steady?words=" + "[" * 100_000, "words must be a whole number"),
@@ -85,3 +92,12 @@ def test_every_parameter_says_its_unit_and_meaning() -> None:
         if attribute.name != "name":
             assert set(attribute.metadata) == {"unit", "help"}
             assert attribute.metadata["help"]
+
+
+def test_the_page_of_parameters_is_up_to_date_and_knows_every_word() -> None:
+    written = resources.files("simulations").joinpath("profiles", "README.md").read_text(encoding="utf-8")
+    assert written == knobs_page.page(), "run python -m simulations.knobs_page > simulations/profiles/README.md"
+    families = {f"{way}-{kind}" for way in ("http", "in-band") for kind in KINDS}
+    assert set(knobs_page.FAULT_WORDS) | families == set(FAULTS)
+    assert set(knobs_page.MANNER_WORDS) == set(MANNERS)
+    assert set(knobs_page.FORM_WORDS) == {"usual", *FORMS}

@@ -12,7 +12,7 @@ import pytest
 from policies.contract import JSON
 from simulations.profile import load_profile
 from simulations.provider import Provider
-from simulations.script import Ending, Fault, Script
+from simulations.script import Ending, Script
 
 
 def chat(prompt: str = "hello", **parameters: JSON) -> bytes:
@@ -130,7 +130,7 @@ def test_a_refusal_without_hints_gives_nothing_away() -> None:
     refusal = ask(provider, 16.95, chat())
     [entry] = json.loads(text_of(refusal))
     assert (entry["error"]["code"], entry["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
-    assert {name for name, _ in refusal.headers} == {"content-type", "content-length", "x-request-id"}
+    assert {name for name, _ in refusal.headers} == {"content-type", "content-length", "x-request-id", "date"}
     assert "retry" not in text_of(refusal).lower()
     assert ask(provider, 17.0, chat()).status == 200
 
@@ -238,26 +238,26 @@ def test_models_are_listed_and_are_no_attempt() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("fault", list(Fault))
-def test_a_faulty_answer_can_never_be_taken_for_a_whole_one(fault: Fault, stream: bool) -> None:
-    provider = Provider(load_profile(f"steady?{fault.value}_share=1&stall_seconds=30&burst=1000"))
+@pytest.mark.parametrize("fault", ["error", "reset", "cut", "truncate", "stall"])
+def test_a_fault_with_a_share_of_its_own_breaks_the_answer(fault: str, stream: bool) -> None:
+    provider = Provider(load_profile(f"steady?{fault}_share=1&stall_seconds=30&burst=1000"))
     scripts = [ask(provider, 0.0, chat(f"{i}", stream=stream)) for i in range(200)]
-    assert all(script.fault is fault and not script.whole for script in scripts)
-    assert provider.statistics()["errors"] == {fault.value: 200}
+    assert all(script.fault == fault and not script.whole for script in scripts)
+    assert provider.statistics()["errors"] == {fault: 200}
     for script in scripts:
         sent = b"".join(piece.data for piece in script.pieces)
         assert b"[DONE]" not in sent
         assert b'"finish_reason":"' not in sent
     assert {script.ending for script in scripts} == {
-        Fault.ERROR: {Ending.CLEAN},
-        Fault.RESET: {Ending.RESET},
-        Fault.CUT: {Ending.CUT},
-        Fault.TRUNCATE: {Ending.CLEAN if stream else Ending.CUT},
-        Fault.STALL: {Ending.CUT},
+        "error": {Ending.CLEAN},
+        "reset": {Ending.RESET},
+        "cut": {Ending.CUT},
+        "truncate": {Ending.CLEAN if stream else Ending.CUT},
+        "stall": {Ending.CUT},
     }[fault]
-    if fault in (Fault.RESET, Fault.STALL):
+    if fault in ("reset", "stall"):
         assert 60 < sum(script.head_at is None for script in scripts) < 140
-    if fault is Fault.STALL:
+    if fault == "stall":
         assert all(script.ends_at >= 30 for script in scripts)
 
 
@@ -292,9 +292,12 @@ def test_the_census_tells_who_came_and_how_it_ended() -> None:
         "aborted": 1,
         "in_flight": 0,
         "most_in_flight": 3,
+        "most_in_a_second": 3,
+        "attempts_by_dialect": {"openai": 3},
         "tokens_charged": 2,
         "refused_during_hold": 0,
         "connections": 0,
+        "connections_open": 0,
     }
 
 

@@ -163,6 +163,108 @@ async def test_a_client_that_hangs_up_at_done_has_not_aborted(served: Served) ->
     assert served.provider.statistics()["aborted"] == 0
 
 
+@listening(FAST)
+async def test_the_path_decides_the_dialect_over_one_connection(served: Served) -> None:
+    gemini = {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
+    version = {"anthropic-version": "2023-06-01"}
+    at = f"http://127.0.0.1:{served.port}"
+    stream = await served.client.post(f"{at}/v1beta/models/m:streamGenerateContent?alt=sse", json=gemini)
+    assert stream.headers["content-type"] == "text/event-stream"
+    assert stream.content.endswith(b"\r\n\r\n")
+    array = await served.client.post(f"{at}/v1beta/models/m:streamGenerateContent", json=gemini)
+    assert array.json()[-1]["candidates"][0]["finishReason"] == "STOP"
+    messages = await served.client.post("/messages", json=chat(stream=True, max_tokens=99), headers=version)
+    assert messages.content.endswith(b'event: message_stop\ndata: {"type":"message_stop"}\n\n')
+    response = await served.client.post("/responses", json={"model": "m", "input": "hello"})
+    assert response.json()["status"] == "completed"
+    assert served.provider.statistics()["attempts_by_dialect"] == {"gemini": 2, "anthropic": 1, "responses": 1}
+    assert (served.provider.statistics()["connections"], served.provider.statistics()["connections_open"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("served", "status", "kind", "body"),
+    [
+        (f"{FAST}&fault=html", 200, "text/html", b"<!DOCTYPE html>"),
+        (f"{FAST}&fault=empty", 200, "text/event-stream", b""),
+        (f"{FAST}&fault=pretty-error", 200, "text/event-stream", b'{\n  "error":'),
+        (f"{FAST}&fault=html-502", 502, "text/html", b"<!DOCTYPE html>"),
+        (f"{FAST}&fault=empty-502", 502, "text/html", b""),
+        (f"{FAST}&fault=empty-429", 429, "text/plain", b""),
+        (f"{FAST}&fault=text-429", 429, "text/plain", b"slow down"),
+        (f"{FAST}&fault=http-quota", 429, "application/json", b'{"error":{"message":"You exceeded'),
+        (f"{FAST}&fault=in-band-rate&fault_at=0", 200, "text/event-stream", b'data: {"error":{"message":"Rate'),
+    ],
+    indirect=["served"],
+)
+async def test_what_is_no_answer_arrives_as_it_is(served: Served, status: int, kind: str, body: bytes) -> None:
+    for _ in range(2):
+        response = await served.client.post("/chat/completions", json=chat(stream=True))
+        assert (response.status_code, response.headers["content-type"]) == (status, kind)
+        assert response.content.startswith(body)
+        assert response.content or not body
+    assert served.provider.statistics()["connections"] == 1
+
+
+@listening(f"{FAST}&fault=error-done&fault_at=2")
+async def test_an_error_may_be_followed_by_the_terminator(served: Served) -> None:
+    response = await served.client.post("/chat/completions", json=chat(stream=True))
+    *_, error, done, rest = response.content.split(b"\n\n")
+    assert (error.startswith(b'data: {"error":'), done, rest) == (True, b"data: [DONE]", b"")
+
+
+@listening(f"{FAST}&fault=comments&stall_seconds=0.1")
+async def test_comments_alone_come_before_the_cut(served: Served) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        await served.client.post("/chat/completions", json=chat(stream=True))
+    body = json.dumps(chat(stream=True)).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: sim\r\nContent-Length: %d\r\n\r\n" % len(body)
+    assert (await served.raw(head + body)).count(b": keep-alive\n\n") == 20  # the last one is cut
+
+
+@pytest.mark.parametrize("manners", ["bytewise", "gzip", "bytewise,gzip,cr,bom", "fields,multi-line,padding,long-line"])
+async def test_manners_arrive_and_whole_answers_stay_whole(manners: str, nursery: trio.Nursery) -> None:
+    provider = Provider(load_profile(f"{FAST}&manners={manners}"))
+
+    async def listen(*, task_status: trio.TaskStatus[int]) -> None:
+        await serve(provider, port=0, task_status=task_status)
+
+    served = Served(provider, await nursery.start(listen))
+    async with served.client:
+        response = await served.client.post("/chat/completions", json=chat(stream=True))
+        assert b"data: [DONE]" in response.content
+        assert response.headers.get("content-encoding") == ("gzip" if "gzip" in manners else None)
+        plain = await served.client.post("/chat/completions", json=chat())
+        assert plain.json()["choices"][0]["finish_reason"] == "stop"
+        await served.statistic("completed", 2)
+
+
+@listening(f"{FAST}&manners=held")
+async def test_a_connection_may_be_held_after_the_terminator(served: Served) -> None:
+    body = json.dumps(chat(stream=True)).encode()
+    async with await trio.open_tcp_stream("127.0.0.1", served.port) as stream:
+        await stream.send_all(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: sim\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
+        received = b""
+        while b"[DONE]" not in received:
+            received += await stream.receive_some()
+        with trio.move_on_after(0.05) as silence:
+            assert not await stream.receive_some()
+        assert silence.cancelled_caught
+        assert served.provider.statistics()["in_flight"] == 1
+    await served.statistic("completed", 1)
+    assert served.provider.statistics()["aborted"] == 0
+    await served.statistic("connections_open", 0)
+
+
+@listening(f"{FAST}&outages=[[0,3600]]")
+async def test_in_an_outage_connections_are_reset(served: Served) -> None:
+    for _ in range(2):
+        with pytest.raises(httpx.ReadError):
+            await served.client.post("/chat/completions", json=chat())
+    assert served.provider.statistics()["refused"] == {"outage": 2}
+
+
 @listening(FAST, idle_timeout=0.05)
 async def test_an_idle_connection_is_closed(served: Served) -> None:
     assert await served.raw(b"") == b""

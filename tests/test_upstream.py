@@ -17,7 +17,7 @@ from raw_server import Peer, RawServer
 from controller.dialects.openai_chat import OpenAIChat
 from controller.dialects.table import dialect_for
 from controller.gate import Permit, Seen
-from controller.outcome import Completed, Failed, Kind, Outcome, Throttled
+from controller.outcome import Completed, Delta, Failed, Kind, Outcome, Part, Throttled, Usage
 from controller.records import Prompt
 from controller.settings import Timeouts
 from controller.transport import Pool
@@ -435,3 +435,45 @@ async def test_usage_and_first_token_survive_a_stream_that_breaks_off(autojump_c
     assert permit.seen.usage is not None
     assert permit.seen.usage.output_tokens == 3
     assert permit.seen.first_token_at == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "kind"),
+    [
+        ([chunk("Hal"), USAGE], Kind.TRUNCATED),
+        ([chunk("Hal"), USAGE, HOUR], Kind.TIMEOUT),
+        ([chunk("Hal"), USAGE, b'data: {"error":{"code":502,"message":"gone"}}\n\n'], Kind.SERVER),
+    ],
+)
+async def test_what_had_come_of_a_broken_answer_is_kept_with_the_failure(
+    autojump_clock: trio.testing.MockClock, steps: list[float | bytes], kind: Kind
+) -> None:
+    upstream = Upstream(transport=Played(steps), base_url="http://sim/v1", dialect=OpenAIChat())
+    outcome = await upstream.attempt(PROMPT, cast(Permit, FakePermit()))
+    assert isinstance(outcome, Failed)
+    usage = Usage(input_tokens=9, output_tokens=3, details={"total_tokens": 12})
+    assert (outcome.kind, outcome.part) == (kind, Part(text="Hal", usage=usage))
+
+
+async def test_a_failure_without_text_has_no_part(autojump_clock: trio.testing.MockClock) -> None:
+    upstream = Upstream(transport=Played([HOUR]), base_url="http://sim/v1", dialect=OpenAIChat())
+    outcome = await upstream.attempt(PROMPT, cast(Permit, FakePermit()))
+    assert isinstance(outcome, Failed)
+    assert outcome.part is None
+
+
+async def test_text_is_heard_at_the_instant_it_comes(autojump_clock: trio.testing.MockClock) -> None:
+    heard: list[tuple[float, list[Delta]]] = []
+    began = trio.current_time()
+    upstream = Upstream(
+        transport=Played([1.0, chunk(""), chunk("a"), 2.0, chunk("b") + chunk("c"), 3.0, DONE]),
+        base_url="http://sim/v1",
+        dialect=OpenAIChat(),
+    )
+    await upstream.attempt(
+        PROMPT, cast(Permit, FakePermit()), lambda deltas: heard.append((round(trio.current_time() - began, 6), deltas))
+    )
+    assert heard == [
+        (1.0, [Delta(0, "a")]),
+        (3.0, [Delta(0, "b"), Delta(0, "c")]),
+    ]

@@ -14,7 +14,7 @@ from controller.adaptive import AdaptiveBucket
 from controller.gate import Gate, Permit
 from controller.limiter import Limiter
 from controller.outbox import Outbox
-from controller.outcome import Answer, Completed, Failed, Kind, Outcome, Throttled, Usage
+from controller.outcome import Answer, Completed, Delta, Failed, Kind, Outcome, Throttled, Usage
 from controller.records import Prompt, Result
 from controller.retry import Backoff
 from controller.telemetry import Exit, Stop, Tally
@@ -39,10 +39,11 @@ class Script:
     at_end: Callable[[], None] = lambda: None  # called at the very moment of completion
     wall_clock: Callable[[], float] = lambda: 1_790_000_000.0
 
-    async def attempt(self, prompt: Prompt, permit: Permit) -> Outcome:
+    async def attempt(self, prompt: Prompt, permit: Permit, hear: Callable[[list[Delta]], None]) -> Outcome:
         number = sum(key == prompt.key for key, _ in self.attempts)
         self.attempts.append((prompt.key, trio.current_time()))
         permit.seen.sent = True
+        hear([])
         await trio.sleep(self.seconds)
         self.at_end()
         return self.outcomes[min(number, len(self.outcomes) - 1)]

@@ -85,7 +85,10 @@ class Dialect(Protocol):
         """
 
     def continued(self, prompt: Prompt, text: str) -> Prompt | None:
-        """The prompt that asks for the rest of an answer after `text`; None where no prefix is known to be taken."""
+        """The prompt that asks for the rest of an answer after `text`; None where no prefix is known to be taken.
+
+        The bodies of such answers must be chat.completions: continued.py joins them.
+        """
 
     def fold(self, prompt: Prompt | None = None) -> Fold:
         """An empty fold for one stream. prompt: what was asked, where it shows how much must come."""

@@ -16,6 +16,7 @@ from controller.dialects.bodies import excerpt, parsed
 from controller.dialects.complaints import find_error
 from controller.dialects.contract import About, Fold, Request
 from controller.dialects.openai_fold import ChatFold, answer_from, broken_by, usage_from
+from controller.dialects.prefix import Prefix
 from controller.dialects.refusals import ORDINARY, Habits, refusal
 from controller.outcome import Answer, Completed, Failed, Kind, Outcome
 from controller.records import Prompt
@@ -43,13 +44,14 @@ def below(base_url: str, prompt: Prompt) -> str:
 
 @define(kw_only=True)
 class OpenAIChat:
-    """One provider of the family."""
+    """One provider of the family. prefix: how it is asked for the rest of an answer; None: it can't be."""
 
     name: str = "openai"
     about: About = OPENAI
     refuses_inside_200: bool = False
     asks_for_usage: bool = True  # by stream_options, where a server does not tell it unasked
     habits: Habits = ORDINARY
+    prefix: Prefix | None = None
     carry: Callable[[str], dict[str, str]] = bearer  # a key into its headers
     address: Callable[[str, Prompt], str] = below  # where a prompt goes
 
@@ -62,12 +64,8 @@ class OpenAIChat:
             options = body.pop("stream_options", {} if self.asks_for_usage else None)
             if options is not None:
                 body["stream_options"] = {"include_usage": True} | (options if isinstance(options, dict) else {})
-        return json_request(self.address(base_url, prompt), body, streamed=streamed)
-
-    def continued(self, prompt: Prompt, text: str) -> Prompt | None:
-        """None: whether an assistant's last message is continued differs from server to server."""
-        del prompt, text
-        return None
+        base = base_url if self.prefix is None else self.prefix.base(base_url, body)
+        return json_request(self.address(base, prompt), body, streamed=streamed)
 
     def key_headers(self, key: str) -> dict[str, str]:
         """The headers that carry the API key."""
@@ -91,10 +89,14 @@ class OpenAIChat:
             return Failed(kind=Kind.MALFORMED, message=f"no answer but: {words}", status=status, body=document)
         return Completed(answer=answer, status=status)
 
+    def continued(self, prompt: Prompt, text: str) -> Prompt | None:
+        """The prompt with `text` as the beginning of its answer, in this provider's way."""
+        return self.prefix.continued(prompt, text) if self.prefix is not None else None
+
     def fold(self, prompt: Prompt | None = None) -> Fold:
         """An empty fold for one stream."""
         del prompt
-        return ChatFold()  # type: ignore[return-value]  # until it tells what is fresh
+        return ChatFold()
 
 
 def _plain_answer(document: dict[str, JSON]) -> Answer | Failed | None:

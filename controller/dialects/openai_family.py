@@ -11,6 +11,7 @@ from attrs import evolve
 from controller.dialects.azure import azure_address, azure_key
 from controller.dialects.hints import LimitHeaders
 from controller.dialects.openai_chat import OPENAI, OpenAIChat
+from controller.dialects.prefix import Prefix
 from controller.dialects.quotas import DAY, MINUTE
 from controller.dialects.refusals import Habits
 
@@ -64,6 +65,10 @@ OPENROUTER = Habits(
 # Its request headers count per day, its token headers per minute: https://console.groq.com/docs/rate-limits
 GROQ = Habits(periods={"requests": DAY, "tokens": MINUTE})
 
+PLAIN = Prefix()  # a last assistant message is continued as it is
+# https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html, "Extra parameters"
+TEMPLATE = Prefix(request={"continue_final_message": True, "add_generation_prompt": False})
+
 _PLAIN_DELAYS = "Retry-After, text"
 
 FAMILY = (
@@ -84,6 +89,7 @@ FAMILY = (
         name="groq",
         about=evolve(OPENAI, usage="x_groq.usage", key_env=("GROQ_API_KEY",), hosts=("api.groq.com",)),
         habits=GROQ,
+        prefix=PLAIN,
     ),
     OpenAIChat(
         name="openrouter",
@@ -95,6 +101,7 @@ FAMILY = (
             hosts=("openrouter.ai",),
         ),
         habits=OPENROUTER,
+        prefix=PLAIN,
         refuses_inside_200=True,  # it answers 200 before it knows whether anybody can serve
     ),
     OpenAIChat(
@@ -107,11 +114,15 @@ FAMILY = (
             hosts=("api.mistral.ai",),
         ),
         habits=MISTRAL,
+        # https://docs.mistral.ai/guides/prefix: its answers begin with the prefix
+        prefix=Prefix(message={"prefix": True}, echoes=True),
         asks_for_usage=False,  # it has refused stream_options as an unknown field, and tells usage anyway
     ),
     OpenAIChat(
         name="deepseek",
         about=evolve(OPENAI, delays=_PLAIN_DELAYS, key_env=("DEEPSEEK_API_KEY",), hosts=("api.deepseek.com",)),
+        # https://api-docs.deepseek.com/guides/chat_prefix_completion
+        prefix=Prefix(message={"prefix": True}, path="/beta"),
     ),
     OpenAIChat(
         name="together",
@@ -135,15 +146,22 @@ FAMILY = (
             hosts=("generativelanguage.googleapis.com",),
         ),
     ),
-    OpenAIChat(name="vllm", about=evolve(OPENAI, delays=_PLAIN_DELAYS, key_env=("VLLM_API_KEY",), hosts=())),
+    OpenAIChat(
+        name="vllm", about=evolve(OPENAI, delays=_PLAIN_DELAYS, key_env=("VLLM_API_KEY",), hosts=()), prefix=TEMPLATE
+    ),
     OpenAIChat(
         name="sglang",
         about=evolve(OPENAI, delays=_PLAIN_DELAYS, key_env=("SGLANG_API_KEY",), hosts=()),
+        prefix=TEMPLATE,
         refuses_inside_200=True,  # a full queue is an error event after 200
     ),
     OpenAIChat(
         name="ollama",
         about=evolve(OPENAI, delays="none", key_env=("OLLAMA_API_KEY",), hosts=("ollama.com",)),
     ),
-    OpenAIChat(name="litellm", about=evolve(OPENAI, key_env=("LITELLM_API_KEY",), hosts=())),
+    OpenAIChat(
+        name="litellm",
+        about=evolve(OPENAI, key_env=("LITELLM_API_KEY",), hosts=()),
+        prefix=Prefix(message={"prefix": True}),
+    ),
 )

@@ -15,8 +15,9 @@ from attrs import define, field
 
 from controller.dialects.bodies import mended, parsed
 from controller.dialects.complaints import find_error
+from controller.dialects.pieces import Pieces
 from controller.dialects.refusals import refusal
-from controller.outcome import Answer, Failed, Kind, Throttled, Usage
+from controller.outcome import Answer, Delta, Failed, Kind, Throttled, Usage
 from controller.sse import Event
 from policies.contract import JSON
 
@@ -54,6 +55,7 @@ class ChatFold:
     _raw_usage: JSON = None
     _top: dict[str, JSON] = field(factory=dict)
     _choices: Table = field(factory=Table)
+    _pieces: Pieces = field(factory=Pieces)
     _done: bool = False
     _failure: Throttled | Failed | None = None
 
@@ -72,6 +74,10 @@ class ChatFold:
         elif text:
             self._failure = self._chunk(text, event)
         return self._failure
+
+    def fresh(self) -> list[Delta]:
+        """The pieces of text that came since the last call; half a character waits for its other half."""
+        return self._pieces.taken(last=self.finished)
 
     def end(self) -> Answer | Failed:
         """The whole answer, or why it is none. Call it after [DONE] or a clean end of the stream."""
@@ -109,10 +115,20 @@ class ChatFold:
         choices = document.get("choices")
         for position, choice in enumerate(choices if isinstance(choices, list) else []):
             if isinstance(choice, dict):
-                whole: JSON = {("message" if key == "delta" else key): value for key, value in choice.items()}
+                whole: dict[str, JSON] = {
+                    ("message" if key == "delta" else key): value for key, value in choice.items()
+                }
                 index = choice.get("index")
                 row = index if isinstance(index, int) else position
+                self._note(row, whole.get("message"))
                 self._choices.rows[row] = _grown(self._choices.rows.get(row, {"index": row}), whole)
+
+    def _note(self, row: int, message: JSON) -> None:
+        """Keep its texts as pieces, under the names in which `answer_from` looks for them."""
+        if isinstance(message, dict):
+            reasoning = _raw_text(message.get("reasoning_content")) or _raw_text(message.get("reasoning"))
+            self._pieces.add(row, reasoning, reasoning=True)
+            self._pieces.add(row, _raw_text(message.get("content")) or _raw_text(message.get("refusal")))
 
 
 def usage_from(document: JSON) -> Usage | None:
@@ -162,10 +178,14 @@ def broken_by(choice: JSON) -> str | None:
 
 def text_of(content: JSON) -> str:
     """The text of a content field: a string, or the text parts of a list (Mistral sends thinking parts beside)."""
+    return mended(_raw_text(content))
+
+
+def _raw_text(content: JSON) -> str:
     if isinstance(content, str):
-        return mended(content)
+        return content
     parts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    return mended("".join(part for part in parts if isinstance(part, str)))
+    return "".join(part for part in parts if isinstance(part, str))
 
 
 def _count(value: JSON) -> int | None:

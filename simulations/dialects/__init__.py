@@ -1,0 +1,1 @@
+"""The dialects in which the simulated upstream answers: one file each, and a row in `table`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 
 from controller.daemon import pair
 from controller.dialects.contract import Dialect
+from controller.dialects.table import key_variable, own_host
 from controller.journal import STDOUT, check_output
 from controller.proxies import is_loopback_host
 from controller.records import Prompt
@@ -20,6 +22,7 @@ from policies.contract import JSON
 
 SIMULATED = "sim:"
 LONGEST_URL = 2000  # characters
+AZURE_VERSION = re.compile(r"api-version=[\w.-]+")  # the one query a base URL may have; any other may hold a key
 
 
 def check_files(settings: Settings, sources: tuple[str, ...]) -> None:
@@ -69,9 +72,10 @@ def checked_url(base_url: str | None) -> str:
         raise ValueError("--base-url holds blanks or line ends, or is too long to be one")
     if not separator or scheme.lower() not in ("http", "https"):
         raise ValueError(f"--base-url {base_url!r} has no scheme; did you mean https://{base_url.lstrip('/:')} ?")
-    if "?" in rest or "#" in rest:
+    rest, question, query = rest.partition("?")
+    if "#" in rest + query or (question and not AZURE_VERSION.fullmatch(query)):
         raise ValueError(f"--base-url {base_url!r} holds a query or fragment, which no path can follow")
-    return f"{scheme.lower()}://{_checked_host(base_url, rest)}"
+    return f"{scheme.lower()}://{_checked_host(base_url, rest)}{question}{query}"
 
 
 def _checked_host(base_url: str, rest: str) -> str:
@@ -91,22 +95,41 @@ def is_loopback(base_url: str) -> bool:
     return is_loopback_host(urlsplit(base_url).hostname or "")
 
 
-def read_key(settings: Settings, environment: Mapping[str, str], base_url: str) -> str | None:
+def read_key(settings: Settings, environment: Mapping[str, str], base_url: str, dialect: Dialect) -> str | None:
     """The API key, or None for a loopback host without one. No message holds what may be a key in the wrong place."""
     if settings.api_key_file is not None:
-        try:
-            key = Path(settings.api_key_file).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            words = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise ValueError(f"the file of --api-key-file can't be read: {words}") from error
-        return _usable(key, "the file of --api-key-file")
+        return _key_of_file(settings.api_key_file)
     if settings.api_key_env is not None:
         if settings.api_key_env not in environment:
             raise ValueError("--api-key-env takes the name of an environment variable that is set, not the key itself")
         return _usable(environment[settings.api_key_env], "the variable of --api-key-env")
     if is_loopback(base_url):
         return None
-    raise ValueError(f"no key for {urlsplit(base_url).hostname}: give --api-key-env VARIABLE or --api-key-file FILE")
+    variable = key_variable(dialect, base_url, environment)
+    if variable is not None:
+        return _usable(environment[variable], f"the variable {variable}")
+    customary = f", or set {dialect.about.key_env[0]}" if own_host(dialect, base_url) else ""
+    host = urlsplit(base_url).hostname
+    raise ValueError(f"no key for {host}: give --api-key-env VARIABLE or --api-key-file FILE{customary}")
+
+
+def reread_key(settings: Settings) -> str | None:
+    """The key that its file holds now; None without a file, or where it can't be read twice (a pipe) or just now."""
+    if settings.api_key_file is None or not Path(settings.api_key_file).is_file():
+        return None
+    try:
+        return _key_of_file(settings.api_key_file)
+    except ValueError:
+        return None
+
+
+def _key_of_file(path: str) -> str:
+    try:
+        key = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        words = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ValueError(f"the file of --api-key-file can't be read: {words}") from error
+    return _usable(key, "the file of --api-key-file")
 
 
 def _usable(key: str, source: str) -> str:

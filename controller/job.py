@@ -80,6 +80,7 @@ class Job:
                 base_url=self.base_url,
                 dialect=self.dialect,
                 key=self.key,
+                reread_key=lambda: assemble.reread_key(self.settings),
                 timeouts=self.settings.timeouts,
             ) as upstream,
             trio.open_nursery() as nursery,
@@ -190,9 +191,8 @@ def prepare(
 ) -> Job:
     """Check everything, open what must be open; raises ValueError, one line, with nothing sent."""
     assemble.check_files(settings, sources)
-    url, key, transport = _upstream(settings, environment, simulate)
+    url, dialect, key, transport = _upstream(settings, environment, simulate)
     make_limiter, defaults = limiter_maker(settings), assemble.request_defaults(settings, url)
-    dialect = dialect_for(settings.dialect, url)
     decisions = _open_decisions(settings.decisions, stack)
     journal = stack.enter_context(Journal.stdout() if settings.output is None else Journal.open(settings.output))
     return Job(
@@ -214,14 +214,16 @@ def prepare(
 
 def _upstream(
     settings: Settings, environment: Mapping[str, str], simulate: Simulate
-) -> tuple[str, str | None, httpx.AsyncBaseTransport]:
+) -> tuple[str, Dialect, str | None, httpx.AsyncBaseTransport]:
     given = settings.base_url or ""
     if given.startswith(assemble.SIMULATED):
-        return SIMULATED_URL, None, simulate(given.removeprefix(assemble.SIMULATED), settings.seed)
+        transport = simulate(given.removeprefix(assemble.SIMULATED), settings.seed)
+        return SIMULATED_URL, dialect_for(settings.dialect, SIMULATED_URL), None, transport
     url = assemble.checked_url(settings.base_url)
-    key = assemble.read_key(settings, environment, url)
+    dialect = dialect_for(settings.dialect, url)
+    key = assemble.read_key(settings, environment, url, dialect)
     make_room(settings.max_in_flight)
-    return url, key, open_transport(url, ca_file=settings.ca_file, environ=environment)
+    return url, dialect, key, open_transport(url, ca_file=settings.ca_file, environ=environment)
 
 
 def intake_for(settings: Settings, earlier: Earlier) -> Intake:

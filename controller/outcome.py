@@ -84,12 +84,16 @@ class Completed:
 
 @frozen(kw_only=True)
 class Throttled:
-    """Refused for the rate. dimension: the quota it named ("requests", "tokens", ...), None if it named none."""
+    """Refused for the rate, by the quota it named; None where it named none.
+
+    dimension: "requests", "tokens", "input_tokens", "output_tokens" or "concurrency". period: its window in seconds.
+    """
 
     status: int
     message: str
     code: str | None = None
     dimension: str | None = None
+    period: float | None = None
     scope: Scope = Scope.UNKNOWN
     retry_after: float | None = None  # seconds, finite, > 0, as the server said it
     hints: dict[str, Hints] = field(factory=dict)  # by dimension

@@ -7,6 +7,7 @@ throttle is no failure: it asks nothing of this file.
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 
 from attrs import frozen
 
@@ -27,3 +28,8 @@ class Backoff:
             return None
         most = min(self.longest, self.first * 2.0 ** min(failures - 1, 30))
         return rng.uniform(0.0, most)
+
+
+def instant(wall: float) -> str:
+    """An instant for people, in UTC; wall: seconds since the epoch."""
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,6 +1,8 @@
 """The upstream as the worker sees it: prompts in, outcomes out.
 
-The key goes into the headers of a request and nowhere else; where an upstream echoes it, it is scrubbed.
+The key goes into the headers of a request and nowhere else; where an upstream echoes it, it is scrubbed. A key that
+expires (OAuth tokens live an hour) is read again from its file at a 401, and the request repeated at once if it has
+changed: no prompt is to blame, and no rate.
 """
 
 from __future__ import annotations
@@ -15,14 +17,15 @@ from attrs import evolve
 
 from controller.attempt import Attempt
 from controller.clocks import Clocks
-from controller.dialects.contract import Dialect
+from controller.dialects.contract import Dialect, Fold, Request
 from controller.gate import Permit
-from controller.outcome import Completed, Delta, Outcome, Throttled
+from controller.outcome import Completed, Delta, Failed, Outcome, Throttled
 from controller.records import Prompt
 from controller.settings import Timeouts
 from policies.contract import JSON
 
 SCRUBBED = "[key]"
+UNAUTHORIZED = 401
 
 
 class Upstream:
@@ -35,10 +38,11 @@ class Upstream:
         base_url: str,
         dialect: Dialect,
         key: str | None = None,
+        reread_key: Callable[[], str | None] = lambda: None,
         timeouts: Timeouts | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        if key is not None and not (key.isascii() and key.isprintable() and key == key.strip() and key):
+        if key is not None and not _fits_header(key):
             raise ValueError("the API key is empty or has characters that no HTTP header may hold")
         self.transport = transport
         self.base_url = base_url.rstrip("/")
@@ -46,13 +50,24 @@ class Upstream:
         self.timeouts = timeouts or Timeouts()
         self.wall_clock = wall_clock
         self._key = key
+        self._reread_key = reread_key
 
     async def attempt(
         self, prompt: Prompt, permit: Permit, hear: Callable[[list[Delta]], None] = lambda _: None
     ) -> Outcome:
         """Ask once; permit.seen is filled, permit.accept and hear called on the way. Raises only Cancelled and bugs."""
         request = self.dialect.request(self.base_url, prompt)
-        keys = self.dialect.key_headers(self._key) if self._key is not None else {}
+        if isinstance(request, Failed):
+            return request
+        key = self._key
+        outcome = await self._ask(request, key, permit, self.dialect.fold(prompt), hear)
+        if isinstance(outcome, Failed) and outcome.status == UNAUTHORIZED and self._renewed(key):
+            outcome = await self._ask(request, self._key, permit, self.dialect.fold(prompt), hear)
+        return outcome
+
+    async def _ask(
+        self, request: Request, key: str | None, permit: Permit, fold: Fold, hear: Callable[[list[Delta]], None]
+    ) -> Outcome:
         attempt = Attempt(
             transport=self.transport,
             dialect=self.dialect,
@@ -60,24 +75,22 @@ class Upstream:
             request=request,
             permit=permit,
             clocks=Clocks(self.timeouts),
-            fold=self.dialect.fold(),
+            fold=fold,
             hear=hear,
         )
-        return self._scrubbed(await attempt.run(keys))
+        return _scrubbed(key, await attempt.run(self.dialect.key_headers(key) if key is not None else {}))
+
+    def _renewed(self, refused: str | None) -> bool:
+        """There is another key than the refused one now; another attempt may have found it before."""
+        if self._key == refused:
+            fresh = self._reread_key()
+            if fresh is not None and _fits_header(fresh):
+                self._key = fresh
+        return self._key != refused
 
     def continued(self, prompt: Prompt, text: str) -> Prompt | None:
         """The prompt that asks for the rest after `text`; None where that can't be asked."""
         return self.dialect.continued(prompt, text)
-
-    def _scrubbed(self, outcome: Outcome) -> Outcome:
-        """The outcome without our key, should the upstream have echoed it."""
-        if self._key is None or isinstance(outcome, Completed):
-            return outcome
-        message = _without(self._key, outcome.message)
-        code = outcome.code and _without(self._key, outcome.code)
-        if isinstance(outcome, Throttled):
-            return evolve(outcome, message=message, code=code)
-        return evolve(outcome, message=message, code=code, body=_scrubbed_json(self._key, outcome.body))
 
     async def aclose(self) -> None:
         """Close the transport."""
@@ -93,6 +106,21 @@ class Upstream:
 
     def __repr__(self) -> str:
         return f"<Upstream {self.base_url} dialect={self.dialect.name} transport={self.transport!r}>"
+
+
+def _fits_header(key: str) -> bool:
+    return bool(key) and key.isascii() and key.isprintable() and key == key.strip()
+
+
+def _scrubbed(key: str | None, outcome: Outcome) -> Outcome:
+    """The outcome without our key, should the upstream have echoed it."""
+    if key is None or isinstance(outcome, Completed):
+        return outcome
+    message = _without(key, outcome.message)
+    code = outcome.code and _without(key, outcome.code)
+    if isinstance(outcome, Throttled):
+        return evolve(outcome, message=message, code=code)
+    return evolve(outcome, message=message, code=code, body=_scrubbed_json(key, outcome.body))
 
 
 def _without(key: str, text: str) -> str:

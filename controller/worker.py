@@ -21,7 +21,7 @@ from controller.live import Live
 from controller.outbox import Outbox
 from controller.outcome import Answer, Completed, Delta, Failed, Kind, Outcome, Throttled, describe
 from controller.records import Prompt, Result, Timing
-from controller.retry import Backoff
+from controller.retry import Backoff, instant
 from controller.telemetry import Exit, Stop, Tally
 from controller.upstream import Upstream
 
@@ -162,7 +162,8 @@ class _Round:
         if wait is None or wait <= self.bench.longest_wait:
             self._take_back()
             return True
-        self.bench.stop.ask(Exit.UPSTREAM, f"the upstream asks to wait {wait:.0f} s: {outcome.message}")
+        until = instant(self.bench.upstream.wall_clock() + wait)
+        self.bench.stop.ask(Exit.UPSTREAM, f"the upstream asks to wait {wait:.0f} s, until {until}: {outcome.message}")
         return False
 
     def _pause(self, permit: Permit, outcome: Failed) -> float | None:

@@ -83,7 +83,10 @@ def test_an_instant_without_a_clock_is_no_hint() -> None:
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, None),
         ({"retry-after": "75"}, 75.0),  # C44: https://github.com/openai/openai-python/pull/3555
         ({"retry-after": "10800"}, 10800.0),
-        ({"retry-after": "4000000000"}, 4e9),  # absurd, but never shortened
+        ({"retry-after": "2592000"}, 2_592_000.0),  # a month: never shortened
+        ({"retry-after": "1790000040"}, 40.0),  # an instant, since no duration is so long
+        ({"retry-after": "4000000000"}, None),  # nobody means 70 years
+        ({"retry-after-ms": "99999999999999"}, None),
         ({"retry-after": "2, 30, 5"}, 30.0),
         ({"retry-after": "junk, 5"}, 5.0),
         ({"retry-after": "2, Mon, 21 Sep 2026 14:13:40 GMT"}, 20.0),

@@ -395,7 +395,7 @@ def test_an_answer_is_a_failure_of_this_kind(status: int, body: JSON | bytes, ki
         (429, {"error": {"type": "tokens", "message": SMALL}}, Scope.DIMENSION, "tokens"),
         (429, {"error": {"code": "RateLimitReached", "message": "call rate limit"}}, Scope.DIMENSION, "requests"),
         (429, google("GenerateRequestsPerMinutePerProjectPerModel-FreeTier"), Scope.DIMENSION, "requests"),
-        (429, google("GenerateContentInputTokensPerModelPerMinute-FreeTier"), Scope.DIMENSION, "tokens"),
+        (429, google("GenerateContentInputTokensPerModelPerMinute-FreeTier"), Scope.DIMENSION, "input_tokens"),
         (429, {"error": {"message": "litellm.RateLimitError", "type": "None", "code": "429"}}, Scope.UNKNOWN, None),
         (429, {"statusCode": 429, "message": "Rate limit is exceeded."}, Scope.UNKNOWN, None),
         (429, {"error": {"code": "engine_overloaded"}}, Scope.OVERLOAD, None),

@@ -37,6 +37,7 @@ class Script:
     seconds: float = 1.0
     attempts: list[tuple[str, float]] = field(factory=list)
     at_end: Callable[[], None] = lambda: None  # called at the very moment of completion
+    wall_clock: Callable[[], float] = lambda: 1_790_000_000.0
 
     async def attempt(self, prompt: Prompt, permit: Permit, hear: Callable[[list[Delta]], None]) -> Outcome:
         number = sum(key == prompt.key for key, _ in self.attempts)
@@ -96,6 +97,15 @@ async def test_a_completed_prompt_is_handed_over_with_its_timing(autojump_clock:
     assert results[1].timing.queued == pytest.approx(1.0), "the bucket gives one every 2 s, and a took 1 s"
     assert results[1].timing.total == pytest.approx(1.0)
     assert (results[0].usage, a.bench.tally.in_hand) == (USAGE, 0)
+
+
+async def test_a_wait_beyond_the_longest_parks_the_run_and_says_until_when(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    a = shop([Throttled(status=429, message="come back", retry_after=10_800.0)])
+    assert await a.run("a") == []
+    assert a.bench.stop.code is Exit.UPSTREAM
+    assert a.bench.stop.reason == "the upstream asks to wait 10800 s, until 2026-09-21 17:13:20 UTC: come back"
 
 
 async def test_a_throttled_prompt_goes_round_and_never_fails(autojump_clock: trio.testing.MockClock) -> None:

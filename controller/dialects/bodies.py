@@ -11,6 +11,7 @@ from policies.contract import JSON
 EXCERPT = 300  # characters of an upstream's own words that are kept
 DEPTH_LIMIT = 100  # levels of JSON; deeper ones are an attack on our recursion, not an answer
 
+_DECODER = json.JSONDecoder()
 _TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 
@@ -22,6 +23,26 @@ def parsed(text: str | bytes) -> JSON:
         return None
     openings = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
     return document if openings < DEPTH_LIMIT or _is_shallow(document) else None
+
+
+def documents(text: str) -> list[JSON] | None:
+    """The JSON documents that stand one behind the other in `text`; None if anything of it is none."""
+    whole = parsed(text)
+    if whole is not None or text.strip() == "null":
+        return [whole]
+    found: list[JSON] = []
+    position = 0
+    while position < len(text):
+        try:
+            document, position = _DECODER.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            return None
+        if not _is_shallow(document):
+            return None
+        found.append(document)
+        while position < len(text) and text[position] in " \t\r\n,":
+            position += 1
+    return found or None
 
 
 def excerpt(body: bytes) -> str:
@@ -43,6 +64,11 @@ def mended(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def string(value: JSON) -> str:
+    """A text; nothing for anything else."""
+    return value if isinstance(value, str) else ""
 
 
 def dicts(value: JSON) -> list[dict[str, JSON]]:

@@ -1,7 +1,8 @@
 """What a dialect is: pure data and functions that turn a prompt into a request and an answer into an Outcome.
 
-A new provider is one file beside this one and one row in `table.py`. Nothing here raises on what an upstream sends:
-any bytes at all give an Outcome.
+A new provider is one row in `table.py`, and one file beside this one if its format is new; the file's docstring says
+what differs and where that is written. Nothing here raises on what an upstream sends: any bytes at all give an Outcome.
+What is the same for all, the meaning of errors (refusals.py) and of delay hints (hints.py), no dialect does by itself.
 """
 
 from __future__ import annotations
@@ -25,6 +26,19 @@ class Request:
     headers: dict[str, str]
     body: bytes
     streamed: bool = True  # False: the answer is one JSON document
+
+
+@frozen(kw_only=True)
+class About:
+    """A provider in words and names: what the README's table shows, and where its keys are and may go."""
+
+    auth: str = "Authorization: Bearer"
+    path: str = "/chat/completions"
+    proof: str  # of completion
+    delays: str  # forms in which it says how long to wait
+    usage: str  # where it counts tokens
+    key_env: tuple[str, ...] = ()  # variables that hold its key by custom, best first
+    hosts: tuple[str, ...] = ()  # its own, with all below them; empty: it runs anywhere
 
 
 class Fold(Protocol):
@@ -52,10 +66,11 @@ class Dialect(Protocol):
     """One provider's request and answer format."""
 
     name: str
+    about: About
     refuses_inside_200: bool  # accept at the first payload that is no error, not at the headers
 
-    def request(self, base_url: str, prompt: Prompt) -> Request:
-        """The request for a prompt. `base_url` has no trailing slash."""
+    def request(self, base_url: str, prompt: Prompt) -> Request | Failed:
+        """The request for a prompt, or why this dialect can't put it. `base_url` has no trailing slash."""
 
     def key_headers(self, key: str) -> dict[str, str]:
         """The headers that carry the API key."""
@@ -75,5 +90,5 @@ class Dialect(Protocol):
         The bodies of such answers must be chat.completions: continued.py joins them.
         """
 
-    def fold(self) -> Fold:
-        """An empty fold for one stream."""
+    def fold(self, prompt: Prompt | None = None) -> Fold:
+        """An empty fold for one stream. prompt: what was asked, where it shows how much must come."""

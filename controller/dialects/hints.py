@@ -5,7 +5,11 @@ Seen in the wild: Retry-After as seconds or HTTP date (RFC 9110, section 10.2.3)
 (OpenRouter), RFC 3339 (Anthropic), google.rpc.RetryInfo, and prose ("Please try again in 5.289s").
 
 Rules: any text at all gives None or a finite number above zero; zero, negative, past and junk are no hint
-(https://github.com/openai/openai-java/issues/853); a hint is never shortened, however long it is.
+(https://github.com/openai/openai-java/issues/853); a hint is never shortened, however long it is, but what is
+longer than a year is none.
+
+The reset headers are no wait: most providers mean "full again" by them, not "one request fits". They become Hints,
+which a policy weighs against limit and remaining.
 """
 
 from __future__ import annotations
@@ -13,15 +17,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+
+from attrs import frozen
 
 from policies.contract import JSON, Hints
 
 TEXT_LIMIT = 10_000  # characters of a message that are looked at
 EPOCH_SECONDS = 1e9  # a reset from here on is an instant (2001), not a duration (31 years)
 EPOCH_MILLISECONDS = 1e11
+LONGEST_HINT = 366 * 86_400.0  # seconds; nobody means more: junk, or a slip of the pen
 DIMENSIONS = ("requests", "tokens")
 
 _UNITS = {
@@ -43,6 +50,28 @@ _PLAIN = re.compile(_NUMBER)
 _BETWEEN_DUPLICATES = re.compile(r",(?!\s*[0-9]{1,2}[ -][A-Za-z]{3})")  # not the comma of "Wed, 21 Oct 2015"
 
 
+@frozen(kw_only=True)
+class LimitHeaders:
+    """Where a provider announces one dimension: names in lower case, "" for what it does not tell."""
+
+    dimension: str
+    limit: str
+    remaining: str
+    reset: str = ""
+    period: float | None = None  # seconds, where its documentation states them
+
+
+X_RATELIMIT = tuple(
+    LimitHeaders(
+        dimension=name,
+        limit=f"x-ratelimit-limit-{name}",
+        remaining=f"x-ratelimit-remaining-{name}",
+        reset=f"x-ratelimit-reset-{name}",
+    )
+    for name in DIMENSIONS
+)
+
+
 def retry_after(
     headers: Mapping[str, str], *, details: JSON = None, text: str = "", wall_now: float | None = None
 ) -> float | None:
@@ -61,16 +90,24 @@ def retry_after(
     return max(from_details, from_text or 0.0)
 
 
-def rate_limits(headers: Mapping[str, str], *, periods: Mapping[str, float] | None = None) -> dict[str, Hints]:
-    """The x-ratelimit headers by dimension. periods: seconds, where the provider's documentation states them."""
+def rate_limits(
+    headers: Mapping[str, str],
+    announced: Iterable[LimitHeaders] = X_RATELIMIT,
+    *,
+    periods: Mapping[str, float] | None = None,
+    wall_now: float | None = None,
+) -> dict[str, Hints]:
+    """What the headers announce, by dimension. periods: seconds, where they hold for the whole provider."""
     found = {}
-    for dimension in DIMENSIONS:
-        limit = _quantity(headers.get(f"x-ratelimit-limit-{dimension}"))
-        remaining = _quantity(headers.get(f"x-ratelimit-remaining-{dimension}"))
-        reset = seconds(headers.get(f"x-ratelimit-reset-{dimension}", ""), wall_now=_date(headers))
+    answered_at = _date(headers)
+    reference = wall_now if answered_at is None else answered_at
+    for row in announced:
+        limit = _quantity(headers.get(row.limit))
+        remaining = _quantity(headers.get(row.remaining))
+        reset = seconds(headers.get(row.reset, ""), wall_now=reference)
         if limit is not None or remaining is not None or reset is not None:
-            period = (periods or {}).get(dimension)
-            found[dimension] = Hints(limit=limit or None, remaining=remaining, reset=reset, period=period)
+            period = (periods or {}).get(row.dimension, row.period)
+            found[row.dimension] = Hints(limit=limit or None, remaining=remaining, reset=reset, period=period)
     return found
 
 
@@ -96,12 +133,7 @@ def _from_headers(headers: Mapping[str, str], wall_now: float | None) -> float |
     answered_at = _date(headers)
     reference = wall_now if answered_at is None else answered_at  # both clocks then are the server's
     values = _BETWEEN_DUPLICATES.split(headers.get("retry-after", "")[:TEXT_LIMIT])
-    return _largest(milliseconds) or _largest([_retry_after_value(value.strip(), reference) for value in values])
-
-
-def _retry_after_value(value: str, wall_now: float | None) -> float | None:
-    # A plain number is seconds, whatever its size: taking it for an instant might shorten it.
-    return _positive(float(value)) if _PLAIN.fullmatch(value) else seconds(value, wall_now=wall_now)
+    return _largest(milliseconds) or _largest([seconds(value, wall_now=reference) for value in values])
 
 
 def _from_details(details: JSON) -> float | None:
@@ -175,7 +207,7 @@ def _float(value: JSON) -> float:
 
 
 def _positive(value: float) -> float | None:
-    return value if math.isfinite(value) and value > 0 else None
+    return value if 0 < value <= LONGEST_HINT else None
 
 
 def _largest(values: list[float | None]) -> float | None:

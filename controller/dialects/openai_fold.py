@@ -14,8 +14,9 @@ from __future__ import annotations
 from attrs import define, field
 
 from controller.dialects.bodies import mended, parsed
-from controller.dialects.openai_errors import find_error, refusal
+from controller.dialects.complaints import find_error
 from controller.dialects.pieces import Pieces
+from controller.dialects.refusals import refusal
 from controller.outcome import Answer, Delta, Failed, Kind, Throttled, Usage
 from controller.sse import Event
 from policies.contract import JSON

@@ -2,7 +2,8 @@
 
 A level in [debt, capacity] that rises by refill_rate. What is taken may exceed the level by as much as the cost
 exceeds the capacity: such a cost waits for a full bucket and leaves a debt, so that it is neither refused nor
-starved. `pause` stops the clock: a pause ends with an empty bucket, so that nobody leaves it as a herd.
+starved. `pause` stops the clock: a pause ends with an empty bucket, or one unit for a lone probe, so that nobody leaves it as a
+herd.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ class TokenBucket:
     refill_rate: float
     level: float
     updated_at: float
+    _kept: float = 0.0  # units that a pause leaves
 
     def delay(self, cost: float, now: float) -> float:
         """Seconds until `take(cost)` may follow; 0 when it may now."""
@@ -34,9 +36,9 @@ class TokenBucket:
         self.level -= cost
 
     def put_back(self, cost: float, now: float) -> None:
-        """Give back what was not used. It fills at most to the capacity, and during a pause at most to nothing."""
+        """Give back what was not used. It fills at most to the capacity, and during a pause to what that leaves."""
         self._bank(now)
-        most = 0.0 if self.updated_at > now else self.capacity
+        most = self._kept if self.updated_at > now else self.capacity
         self.level = min(self.level + cost, max(most, self.level))
 
     def set_pace(self, refill_rate: float, capacity: float, now: float) -> None:
@@ -46,10 +48,10 @@ class TokenBucket:
         self.capacity = capacity
         self.level = min(self.level, capacity)
 
-    def pause(self, until: float, now: float) -> None:
-        """Stop the clock until an instant: nothing accrues before it, and nothing saved up survives."""
+    def pause(self, until: float, now: float, *, keep: float = 0.0) -> None:
+        """Stop the clock until an instant: nothing accrues before it, and of what was saved up `keep` units survive."""
         self._bank(now)
-        self.level = min(self.level, 0.0)
+        self.level, self._kept = min(self.level, keep), keep
         self.updated_at = max(self.updated_at, until)
 
     def _level_at(self, now: float) -> float:

@@ -233,7 +233,9 @@ class Limiter:
         hold = max(self._server_hold, self._unheard.held_until, self._broken.held_until)
         if hold > now:
             for dimension in self.dimensions.values():
-                dimension.bucket.pause(hold, now)
+                # A lone probe goes when the hold ends; at five attempts a minute its refill would be 12 s more.
+                lone = dimension.pace.unresolved_limit == 1 and not dimension.pace.drain
+                dimension.bucket.pause(hold, now, keep=1.0 if lone else 0.0)
 
     # -- questions
 

@@ -120,6 +120,7 @@ class Recall:
             hear(state, options, event.hints, sent_at)
         limited = event.limited_by is LimitedBy.RATE
         take_what_is_unused(state, options, limited=limited)
+        state.passed += 1
         if state.block is not None:
             clear(state, options, sent_at, fresh=is_fresh(state))
         elif limited and event.refill_rate > 0:
@@ -141,7 +142,7 @@ class Recall:
             hear(state, self.options, event.hints, sent_at)
         refused(state, self.options, event, sent_at)
         state.reason = Reason.HOLD
-        if begins and event.scope is not Scope.OVERLOAD:
+        if begins and event.scope is not Scope.OVERLOAD and not state.is_random:
             self._cut()
         self._answer(may_raise=False)
 

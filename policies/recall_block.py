@@ -15,6 +15,7 @@ from policies.recall_turn import next_turn, turn_is_known
 
 SHORTEST_HOLD, LONGEST_FIRST_HOLD = 0.3, 10.0  # s
 ROUNDED = 1.0  # s; Retry-After comes in whole seconds, rounded up
+RANDOM_HOLD = 2.0  # s; where refusals come at random it is the number of attempts that gets prompts answered
 EXACT = 1.0  # s; a turn known less exactly is tried in the middle, and so becomes known better
 MISSED = 6.0  # s; a window that was to turn this long ago still may
 BELIEVED = 86400.0  # s; the longest Retry-After that is taken as a word on when the upstream opens
@@ -32,7 +33,7 @@ def refused(state: State, options: RecallOptions, event: Refused, sent_at: float
         # What is surely no bucket opens late rather than soon, and to a small limit every refusal is dear.
         small = counted(state, options, block)[1] < ENOUGH
         longer = 3 if small or looks_like_a_window(state, options, block) else 2
-        block.hold = min(longer * block.hold, options.longest_hold)
+        block.hold = min(longer * block.hold, RANDOM_HOLD if state.is_random else options.longest_hold)
         block.again_at = _next_try(state, options, block)
     block.overload |= event.scope is Scope.OVERLOAD
     _obey(state, block, event.retry_after, sent_at)
@@ -86,7 +87,7 @@ def counted(state: State, options: RecallOptions, block: Block) -> tuple[float, 
 
 def _first_hold(state: State, options: RecallOptions, sent_at: float) -> float:
     """A part of the spacing of what was accepted, when a whole period tells it; of small limits a larger one."""
-    if state.first_at is None or sent_at - state.first_at < options.period:
+    if state.is_random or state.first_at is None or sent_at - state.first_at < options.period:
         return SHORTEST_HOLD
     count = state.log.accepted(sent_at - options.period, sent_at)
     part = 0.25 if count >= ENOUGH else 0.5
@@ -96,7 +97,7 @@ def _first_hold(state: State, options: RecallOptions, sent_at: float) -> float:
 def _first_try(state: State, options: RecallOptions, block: Block) -> float:
     """After a refused probe of a window: its turn; its rest is what the probe sent too early."""
     soon, period = state.now + block.hold, options.period
-    if block.phase is not Phase.PROBE or state.limit is None:
+    if block.phase is not Phase.PROBE or state.limit is None or state.is_random:
         return soon
     small = state.limit * period < ENOUGH
     if not state.windows and not small:
@@ -113,7 +114,7 @@ def _next_try(state: State, options: RecallOptions, block: Block) -> float:
     soon, period = state.now + block.hold, options.period
     turns_at = next_turn(state.turn, period, state.now)
     ahead = turns_at - state.now
-    if state.turn.seen and (ahead > period - MISSED or turns_at - block.sent_at > period + 1.0):
+    if state.is_random or (state.turn.seen and (ahead > period - MISSED or turns_at - block.sent_at > period + 1.0)):
         return soon  # it should have turned just now: what is known is a little early
     if not looks_like_a_window(state, options, block):
         small = counted(state, options, block)[1] < ENOUGH and state.now - (state.first_at or 0.0) > period

@@ -15,6 +15,7 @@ from policies.recall_log import SendLog
 
 NEVER = -1e9  # s; an instant before everything, but a number that JSON can hold
 TRUSTED = 5  # confirmations, after which probes are as rare as they may be
+RANDOM = 2  # blocks in a row with hardly anything accepted between them: it is not the rate that is refused
 ENOUGH = 20  # units; a count below it is no measurement (one refusal at a count of 2 must not halve a limit)
 
 
@@ -113,6 +114,9 @@ class State:
     windows: int = 0  # 0..3: lately blocks lasted as windows do
     turn: Turn = field(factory=Turn)
     block: Block | None = None
+    passed: int = 0  # acceptances since the last block
+    scattered: int = 0  # blocks in a row with few of them in between, and
+    calm_rate: float = 0.0  # the rate at the first of these
     told_limit: float | None = None  # units/s, by headers
     told_at: float = NEVER
     drained_at: float = NEVER  # by headers; when its bucket was last seen to be used
@@ -124,6 +128,11 @@ class State:
     reset_seen_at: float = NEVER
     newest: int = -1  # highest permit admitted
     epoch: int = -1  # permits up to this one are stale
+
+    @property
+    def is_random(self) -> bool:
+        """Refusals come whatever the rate is: an upstream that serves some and turns others away at the door."""
+        return self.scattered >= RANDOM
 
     def jitter(self) -> float:
         """The next number in [0, 1), mixed from the seed and the count of draws (splitmix64's finisher)."""

@@ -13,11 +13,12 @@ from policies.recall_block import shut_for
 from policies.recall_climb import ECHO_PERIODS, cruise, follow_echo
 from policies.recall_evidence import RENEWAL, Evidence, weigh
 from policies.recall_share import CROWD, LEAST, contend, count_unexpected, settle, told
-from policies.recall_state import ENOUGH, NEVER, TRUSTED, Phase, RecallOptions, State
+from policies.recall_state import ENOUGH, NEVER, RANDOM, TRUSTED, Block, Phase, RecallOptions, State
 from policies.recall_turn import learn_turn
 
 OUTAGE = 1.5  # periods; a longer block is no quota
 LONGEST_LOSS = 5.0  # s that one block may count for
+FEW = 5  # acceptances; even the smallest window lets as many in before it refuses again
 MANY = 60  # units; so large a count is not the same twice by chance
 NARROW = 1.25  # bounds of a bucket's rate this close need no more caution
 SETTLED = 1.15  # bounds of a bucket's rate this close are a measurement
@@ -36,10 +37,23 @@ def clear(state: State, options: RecallOptions, sent_at: float, *, fresh: bool) 
     assert state.block is not None
     block, state.block = state.block, None
     found = weigh(state, options, block, sent_at)
+    _count_scattered(state, block)
     judge(state, options, found, fresh=fresh)
     learn(state, options, found)
     state.resume_at = sent_at + min(1 / max(state.rate, LEAST), options.longest_hold)
     state.reason = Reason.CLEARED
+
+
+def _count_scattered(state: State, block: Block) -> None:
+    """When refusals turn out to come at random, what they seemed to measure is forgotten."""
+    if state.passed >= FEW:
+        state.scattered = 0
+    elif block.failures >= 2:
+        state.calm_rate = state.calm_rate if state.scattered else block.rate
+        state.scattered += 1
+        if state.scattered == RANDOM:
+            state.limit, state.phase, state.rate = None, Phase.START, state.calm_rate
+    state.passed = 1
 
 
 def learn(state: State, options: RecallOptions, found: Evidence) -> None:
@@ -49,7 +63,7 @@ def learn(state: State, options: RecallOptions, found: Evidence) -> None:
         state.probe_cost = min(max(0.8 * state.probe_cost + 0.2 * block.refusals, 1.0), 2.0)
         lost = 0.0 if found.windowlike else min(found.duration, LONGEST_LOSS)
         state.probe_loss = 0.7 * state.probe_loss + 0.3 * lost
-    if block.overload or found.duration > OUTAGE * period:
+    if block.overload or state.is_random or found.duration > OUTAGE * period:
         state.searched_from = NEVER
         return
     learn_turn(state.turn, period, block.sent_at + shut_for(block), found.ended_at, sure=found.windowlike)
@@ -71,7 +85,7 @@ def judge(state: State, options: RecallOptions, found: Evidence, *, fresh: bool)
     phase = found.block.phase
     if fresh and state.told_limit is not None:
         told(state, options, found)
-    elif found.block.overload or found.duration > OUTAGE * options.period:
+    elif found.block.overload or state.is_random or found.duration > OUTAGE * options.period:
         _resume(state, options, found)
     elif phase in (Phase.SEARCH, Phase.CLIMB) or (phase is Phase.START and state.limit is None):
         _overshot(state, options, found)

@@ -14,6 +14,7 @@ import multiprocessing
 import random
 import statistics
 import sys
+from collections.abc import Sequence
 
 from attrs import frozen
 
@@ -71,27 +72,32 @@ def measure(job: tuple[int, str]) -> Case:
     return Case(seed, about, figures["second_half"] or math.nan, figures["refused"] or 0.0)
 
 
-def main() -> None:
-    """Draw, run on all cores, print quantiles and the worst cases."""
-    count, first = (int(text) for text in (sys.argv[1:3] + ["300", "0"][len(sys.argv[1:3]) :]))
-    policy = sys.argv[3] if len(sys.argv) > 3 else DEFAULT_POLICY
+def measure_all(count: int, first: int, policy: str) -> list[Case]:
+    """On all cores, in the order of the seeds."""
     jobs = [(seed, policy) for seed in range(first, first + count)]
     with multiprocessing.get_context("spawn").Pool() as pool:
-        cases = list(pool.imap_unordered(measure, jobs, chunksize=4))
-    goodput = sorted(case.goodput for case in cases)
-    refused = sorted(case.refused for case in cases)
-    at = statistics.quantiles(goodput, n=20)[0], statistics.quantiles(refused, n=20)[-1]
+        return pool.map(measure, jobs, chunksize=4)
+
+
+def report(cases: Sequence[Case]) -> list[str]:
+    """Quantiles, and the worst by goodput and by share of refusals."""
+    goodput, refused = [case.goodput for case in cases], [case.refused for case in cases]
+    fifth, most = statistics.quantiles(goodput, n=20)[0], statistics.quantiles(refused, n=20)[-1]
+    middle = statistics.median(goodput), statistics.median(refused)
+    worst = [*sorted(cases, key=lambda case: case.goodput)[:6], *sorted(cases, key=lambda case: -case.refused)[:4]]
+    return [
+        f"second-half goodput: p5 {fifth:.1f} %, least {min(goodput):.1f} %, median {middle[0]:.1f} %",
+        f"429 share: median {middle[1]:.2f} %, p95 {most:.2f} %, most {max(refused):.2f} %",
+        *(f"seed {one.seed}: {one.about}: {one.goodput:.1f} % / {one.refused:.2f} %" for one in dict.fromkeys(worst)),
+    ]
+
+
+def main() -> None:
+    """Draw, run, print."""
+    count, first = (int(text) for text in (sys.argv[1:3] + ["300", "0"][len(sys.argv[1:3]) :]))
+    policy = sys.argv[3] if len(sys.argv) > 3 else DEFAULT_POLICY
     print(f"{policy}, {count} scenarios from seed {first}")
-    print(
-        f"  second-half goodput  p5 {at[0]:.1f} %  least {goodput[0]:.1f} %  median {statistics.median(goodput):.1f} %"
-    )
-    print(
-        f"  429 share            median {statistics.median(refused):.2f} %  p95 {at[1]:.2f} %  most {refused[-1]:.2f} %"
-    )
-    for case in sorted(cases, key=lambda case: case.goodput)[:6]:
-        print(f"  seed {case.seed}: {case.about}: {case.goodput:.1f} % / {case.refused:.2f} %")
-    for case in sorted(cases, key=lambda case: -case.refused)[:4]:
-        print(f"  seed {case.seed}: {case.about}: {case.goodput:.1f} % / {case.refused:.2f} %")
+    print("\n".join(f"  {line}" for line in report(measure_all(count, first, policy))))
 
 
 if __name__ == "__main__":

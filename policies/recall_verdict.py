@@ -19,6 +19,7 @@ from policies.recall_turn import learn_turn
 OUTAGE = 1.5  # periods; a longer block is no quota
 LONGEST_LOSS = 5.0  # s that one block may count for
 FEW = 5  # acceptances; even the smallest window lets as many in before it refuses again
+STUBBORN = 5  # refused probes of one block; a bucket of two a minute would have had a token for one of them
 MANY = 60  # units; so large a count is not the same twice by chance
 NARROW = 1.25  # bounds of a bucket's rate this close need no more caution
 SETTLED = 1.15  # bounds of a bucket's rate this close are a measurement
@@ -48,7 +49,7 @@ def _count_scattered(state: State, block: Block) -> None:
     """When refusals turn out to come at random, what they seemed to measure is forgotten."""
     if state.passed >= FEW:
         state.scattered = 0
-    elif block.failures >= 2:
+    elif block.failures >= STUBBORN:
         state.calm_rate = state.calm_rate if state.scattered else block.rate
         state.scattered += 1
         if state.scattered == RANDOM:

@@ -27,6 +27,7 @@ class Seen:
     sent: bool = False  # a byte of the request may have reached the upstream
     first_token_at: float | None = None  # trio.current_time() of the first payload
     usage: Usage | None = None
+    repeats: int = 0  # requests beyond the first, each counted as an attempt: with a key that was read again
 
 
 @define(eq=False)

@@ -62,6 +62,7 @@ class Upstream:
         key = self._key
         outcome = await self._ask(request, key, permit, self.dialect.fold(prompt), hear)
         if isinstance(outcome, Failed) and outcome.status == UNAUTHORIZED and self._renewed(key):
+            permit.seen.repeats += 1
             outcome = await self._ask(request, self._key, permit, self.dialect.fold(prompt), hear)
         return outcome
 

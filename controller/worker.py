@@ -121,6 +121,8 @@ class _Round:
             )
         finally:
             tally.in_flight -= 1
+            tally.attempts += permit.seen.repeats
+            self.attempts += permit.seen.repeats
         if isinstance(outcome, Completed):
             self._tell(echo.rest())
         else:

@@ -38,11 +38,13 @@ class Script:
     attempts: list[tuple[str, float]] = field(factory=list)
     at_end: Callable[[], None] = lambda: None  # called at the very moment of completion
     wall_clock: Callable[[], float] = lambda: 1_790_000_000.0
+    repeats: int = 0  # requests beyond the first of each attempt
 
     async def attempt(self, prompt: Prompt, permit: Permit, hear: Callable[[list[Delta]], None]) -> Outcome:
         number = sum(key == prompt.key for key, _ in self.attempts)
         self.attempts.append((prompt.key, trio.current_time()))
         permit.seen.sent = True
+        permit.seen.repeats = self.repeats
         hear([])
         await trio.sleep(self.seconds)
         self.at_end()
@@ -97,6 +99,16 @@ async def test_a_completed_prompt_is_handed_over_with_its_timing(autojump_clock:
     assert results[1].timing.queued == pytest.approx(1.0), "the bucket gives one every 2 s, and a took 1 s"
     assert results[1].timing.total == pytest.approx(1.0)
     assert (results[0].usage, a.bench.tally.in_hand) == (USAGE, 0)
+
+
+async def test_a_request_repeated_with_another_key_counts_as_an_attempt(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    a = shop([OK])
+    a.script.repeats = 1
+    results = await a.run("a", "b")
+    assert [result.attempts for result in results] == [2, 2]
+    assert a.bench.tally.attempts == 4
 
 
 async def test_a_wait_beyond_the_longest_parks_the_run_and_says_until_when(

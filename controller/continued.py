@@ -55,7 +55,7 @@ class Whole:
         text = self.text + self.rest_of(last.text)
         reasoning = "".join(part.reasoning for part in self.parts) + last.reasoning
         usage = self.usage(last.usage)
-        body = _joined(last.body, text, reasoning, usage) | {"seams": list(self.seams)}
+        body = _joined(last, text, reasoning, usage) | {"seams": list(self.seams)}
         return evolve(last, text=text, reasoning=reasoning, usage=usage, body=body)
 
 
@@ -94,9 +94,13 @@ class Echo:
         return [Delta(0, held)] if held else []
 
 
-def _joined(body: dict[str, JSON], text: str, reasoning: str, usage: Usage | None) -> dict[str, JSON]:
-    """A chat.completion body with these in place of its own: the only kind of body that a dialect continues."""
+def _joined(last: Answer, text: str, reasoning: str, usage: Usage | None) -> dict[str, JSON]:
+    """The last body with these in place of its own; of a format without choices only the text is replaced."""
+    body = last.body
     choices = body.get("choices")
+    if choices is None:
+        found = _replaced(body, last.text, text) if last.text else body
+        return found if isinstance(found, dict) else body
     first = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(first, dict):
         return body
@@ -109,6 +113,15 @@ def _joined(body: dict[str, JSON], text: str, reasoning: str, usage: Usage | Non
         counts = {"prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens}
         joined["usage"] = {**counts, **usage.details}
     return joined
+
+
+def _replaced(value: JSON, old: str, new: str) -> JSON:
+    """With the text that is `old` as `new`, wherever a format keeps it."""
+    if isinstance(value, dict):
+        return {name: _replaced(item, old, new) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_replaced(item, old, new) for item in value]
+    return new if value == old else value
 
 
 def _sum(one: Usage | None, other: Usage | None) -> Usage | None:

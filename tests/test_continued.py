@@ -83,6 +83,19 @@ def test_an_answer_in_one_part_is_left_as_it_is() -> None:
     assert Whole().answer(only) is only
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"type": "message", "content": [{"type": "text", "text": "the end"}], "stop_reason": "end_turn"},
+        {"candidates": [{"content": {"role": "model", "parts": [{"text": "the end"}]}, "finishReason": "STOP"}]},
+    ],
+)
+def test_the_body_of_another_format_holds_the_whole_text_too(body: dict[str, JSON]) -> None:
+    whole = Whole().plus(Part(text="The beginning and "))
+    joined = whole.answer(Answer(text="the end", finish_reason="stop", model="m", usage=None, body=body)).body
+    assert joined == {**json.loads(json.dumps(body).replace("the end", "The beginning and the end")), "seams": [18]}
+
+
 @pytest.mark.parametrize("text", ["", "A text that is longer than an echo", "A text that is lon"])
 def test_nothing_new_is_no_part(text: str) -> None:
     whole = Whole().plus(Part(text="A text that is longer than an echo"))

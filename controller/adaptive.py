@@ -56,6 +56,8 @@ class AdaptiveBucket:
         except Exception as error:  # a stranger's code: see the top
             self._replace(error, last_good=before)
             pace = self._ask(event)  # a refusal that was too much for the policy is still a refusal
+        if pace is before and not self._to_be_told:
+            return None
         if pace is not before:
             self.pace = pace
             self.bucket.set_pace(self._clamp(pace.refill_rate), pace.capacity, event.now)

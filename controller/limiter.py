@@ -44,9 +44,7 @@ class Limiter:
     _next: int = field(default=0, init=False)
     _server_hold: float = field(default=float("-inf"), init=False)  # instant; Retry-After, never shortened
     _probes_from: int | None = field(default=None, init=False)  # permits from here on count against the probe limit
-    _unheard: Row = field(
-        factory=Row, init=False
-    )  # ended with no word, or refused with nobody holding; ended by accept
+    _unheard: Row = field(factory=Row, init=False)  # no word, or refused with nobody holding; ended by an accept
     _broken: Row = field(factory=Row, init=False)  # accepted, but no whole answer; ended by a completion
     # What paces, rows and the server come to together, looked at when one has changed: the head of the queue asks far
     # more often.
@@ -65,7 +63,9 @@ class Limiter:
         wait = self._obstacle(cost, now)
         if wait is not None:
             return wait
-        limited = {name: limited_by(name, waited) for name in self.dimensions}
+        limited: dict[str, LimitedBy] = {}
+        for name in self.dimensions:
+            limited[name] = limited_by(name, waited)
         booking = Booking(number=self._next, owner=owner, admitted_at=now, cost=cost, limited_by=limited)
         self._next += 1
         self._open[booking.number] = booking
@@ -140,7 +140,9 @@ class Limiter:
         late = isinstance(outcome, Completed) and not booking.accepted
         before = self.accept(booking, {}, now) if late else ()
         assert booking.number in self._open, "settled twice"
-        facts = {name: self._facts(booking, name, now) for name in self.dimensions}
+        facts: dict[str, Facts] = {}
+        for name in self.dimensions:
+            facts[name] = self._facts(booking, name, now)
         del self._open[booking.number]
         match outcome:
             case Throttled():

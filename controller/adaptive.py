@@ -56,6 +56,8 @@ class AdaptiveBucket:
         except Exception as error:  # a stranger's code: see the top
             self._replace(error, last_good=before)
             pace = self._ask(event)  # a refusal that was too much for the policy is still a refusal
+        if pace is before and not self._to_be_told:
+            return None
         if pace is not before:
             self.pace = pace
             self.bucket.set_pace(self._clamp(pace.refill_rate), pace.capacity, event.now)
@@ -65,6 +67,11 @@ class AdaptiveBucket:
             self._to_be_told = False
             return Reason.FALLBACK
         return None if pace is before else pace.reason
+
+    def hold_back(self, until: float, now: float) -> None:
+        """Nothing accrues until then. A lone probe goes at once; at five attempts a minute its refill would be 12 s."""
+        lone = self.pace.unresolved_limit == 1 and not self.pace.drain
+        self.bucket.pause(until, now, keep=1.0 if lone else 0.0)
 
     def _ask(self, event: Event) -> Pace:
         pace = self.policy.on(event)

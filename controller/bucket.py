@@ -25,10 +25,9 @@ class TokenBucket:
 
     def delay(self, cost: float, now: float) -> float:
         """Seconds until `take(cost)` may follow; 0 when it may now."""
-        missing = min(cost, self.capacity) - self._level_at(now)
-        if missing <= TOLERANCE:
-            return max(self.updated_at - now, 0.0)
-        return max(self.updated_at - now, 0.0) + missing / self.refill_rate
+        paused = self.updated_at - now if self.updated_at > now else 0.0
+        missing = (cost if cost < self.capacity else self.capacity) - self._level_at(now)
+        return paused if missing <= TOLERANCE else paused + missing / self.refill_rate
 
     def take(self, cost: float, now: float) -> None:
         """Book an admission; the caller has seen delay(cost, now) == 0."""
@@ -55,9 +54,11 @@ class TokenBucket:
         self.updated_at = max(self.updated_at, until)
 
     def _level_at(self, now: float) -> float:
-        accrued = max(now - self.updated_at, 0.0) * self.refill_rate  # a clock that steps back gives nothing
-        return min(self.level + accrued, self.capacity)
+        if now <= self.updated_at:  # during a pause, or on a clock that steps back
+            return self.level
+        level = self.level + (now - self.updated_at) * self.refill_rate
+        return level if level < self.capacity else self.capacity
 
     def _bank(self, now: float) -> None:
-        self.level = self._level_at(now)
-        self.updated_at = max(self.updated_at, now)
+        if now > self.updated_at:
+            self.level, self.updated_at = self._level_at(now), now

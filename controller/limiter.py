@@ -31,6 +31,7 @@ from policies.contract import (
 SLACK = 0.05  # s added to a server's hold: clocks differ, and a retry a moment early is refused again
 
 SILENT = Hints()
+FULL, ONE_AT_A_TIME = Wait(by=Blocked.IN_FLIGHT), Wait(by=Blocked.PROBE)
 
 
 @define(eq=False)
@@ -43,17 +44,17 @@ class Limiter:
     _next: int = field(default=0, init=False)
     _server_hold: float = field(default=float("-inf"), init=False)  # instant; Retry-After, never shortened
     _probes_from: int | None = field(default=None, init=False)  # permits from here on count against the probe limit
-    _unheard: Row = field(
-        factory=Row, init=False
-    )  # ended with no word, or refused with nobody holding; ended by accept
+    _unheard: Row = field(factory=Row, init=False)  # no word, or refused with nobody holding; ended by an accept
     _broken: Row = field(factory=Row, init=False)  # accepted, but no whole answer; ended by a completion
-    # What the paces come to together, looked at when one has changed, since the head of the queue asks far more often.
-    _policy_hold: float = field(default=float("-inf"), init=False)
+    # What paces, rows and the server come to together, looked at when one has changed: the head of the queue asks far
+    # more often.
+    held_until: float = field(default=float("-inf"), init=False)  # nothing is sent before this instant
+    _pause_until: float = field(default=float("-inf"), init=False)  # the same without the policies' holds
     _cap: int = field(default=0, init=False)
     _probes: int | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._look_at_paces()
+        self._sum_up()
 
     # -- admission
 
@@ -62,23 +63,25 @@ class Limiter:
         wait = self._obstacle(cost, now)
         if wait is not None:
             return wait
-        limited = {name: limited_by(name, waited) for name in self.dimensions}
+        limited: dict[str, LimitedBy] = {}
+        for name in self.dimensions:
+            limited[name] = limited_by(name, waited)
         booking = Booking(number=self._next, owner=owner, admitted_at=now, cost=cost, limited_by=limited)
         self._next += 1
         self._open[booking.number] = booking
         for name, dimension in self.dimensions.items():
             dimension.bucket.take(cost[name], now)
             if dimension.tell(Admitted(**self._facts(booking, name, now))) is not None:
-                self._look_at_paces()
+                self._sum_up()
         return booking
 
     def _obstacle(self, cost: Cost, now: float) -> Wait | None:
         if len(self._open) >= self._cap:
-            return Wait(by=Blocked.IN_FLIGHT)
+            return FULL
         if now < self.held_until:
             return Wait(by=Blocked.HOLD, until=self.held_until)
         if self._probes is not None and self._unresolved() >= self._probes:
-            return Wait(by=Blocked.PROBE)
+            return ONE_AT_A_TIME
         longest, behind = 0.0, ""
         for name, dimension in self.dimensions.items():
             delay = dimension.bucket.delay(cost[name], now)
@@ -90,11 +93,6 @@ class Limiter:
         return Wait(by=Blocked.RATE, until=now + longest, dimension=behind, at_ceiling=at_ceiling)
 
     @property
-    def held_until(self) -> float:
-        """Nothing is sent before this instant: the latest of the server's, the policies' and our own hold."""
-        return max(self._server_hold, self._unheard.held_until, self._broken.held_until, self._policy_hold)
-
-    @property
     def accepted_open(self) -> int:
         """Attempts whose answer is on its way."""
         return sum(booking.accepted for booking in self._open.values())
@@ -104,14 +102,18 @@ class Limiter:
         first, whole = self._probes_from or 0, self._broken.suspicious
         return sum(whole or not each.accepted for number, each in self._open.items() if number >= first)
 
-    def _look_at_paces(self) -> None:
-        paces = [dimension.pace for dimension in self.dimensions.values()]
-        self._policy_hold = max(pace.held_until for pace in paces)
-        caps = [pace.in_flight_limit for pace in paces if pace.in_flight_limit is not None]
-        self._cap = max(min([self.max_in_flight, *caps]), 1)
-        probes = [pace.unresolved_limit for pace in paces if pace.unresolved_limit is not None]
-        probes += [1] if self._unheard.suspicious or self._broken.suspicious else []
-        self._probes = max(min(probes), 1) if probes else None
+    def _sum_up(self) -> None:
+        hold = self._pause_until = max(self._server_hold, self._unheard.held_until, self._broken.held_until)
+        cap, probes = self.max_in_flight, 1 if self._unheard.suspicious or self._broken.suspicious else None
+        for dimension in self.dimensions.values():
+            pace = dimension.pace
+            hold = max(hold, pace.held_until)
+            if pace.in_flight_limit is not None:
+                cap = min(cap, pace.in_flight_limit)
+            if pace.unresolved_limit is not None:
+                probes = pace.unresolved_limit if probes is None else min(probes, pace.unresolved_limit)
+        self.held_until, self._cap = hold, max(cap, 1)
+        self._probes = None if probes is None else max(probes, 1)
         if self._probes is None:
             self._probes_from = None
         elif self._probes_from is None:
@@ -125,34 +127,33 @@ class Limiter:
             return ()
         booking.accepted = True
         if self._unheard.end():
-            self._look_at_paces()
-        return self._tell(
-            now,
-            {
-                name: Accepted(**self._facts(booking, name, now), hints=hints.get(name, SILENT))
-                for name in self.dimensions
-            },
-        )
+            self._sum_up()
+        events: dict[str, Event] = {}
+        for name in self.dimensions:
+            events[name] = Accepted(**self._facts(booking, name, now), hints=hints.get(name, SILENT))
+        return self._tell(now, events)
 
     def settle(
         self, booking: Booking, outcome: Outcome, now: float, *, first_token_at: float | None = None
     ) -> Settlement:
         """Book the end of an attempt, exactly once. first_token_at: instant of its first payload, if one came."""
-        before = self.accept(booking, {}, now) if isinstance(outcome, Completed) else ()
+        late = isinstance(outcome, Completed) and not booking.accepted
+        before = self.accept(booking, {}, now) if late else ()
         assert booking.number in self._open, "settled twice"
-        facts = {name: self._facts(booking, name, now) for name in self.dimensions}
+        facts: dict[str, Facts] = {}
+        for name in self.dimensions:
+            facts[name] = self._facts(booking, name, now)
         del self._open[booking.number]
         match outcome:
             case Throttled():
                 return Settlement(decisions=self._refused(booking, outcome, facts, now), spends_budget=False)
             case Completed() | Failed() if booking.accepted:
                 self._answered(booking, outcome, now)
-                ends: dict[str, Event] = {
-                    name: Settled(**facts[name], true_cost=booking.cost[name], first_token_at=first_token_at)
-                    for name in self.dimensions
-                }
-                told = self._tell(now, ends)
-                return Settlement(decisions=(*before, *told), spends_budget=not self._broken.blames_upstream)
+                events: dict[str, Event] = {}
+                for name, its in facts.items():
+                    events[name] = Settled(**its, true_cost=booking.cost[name], first_token_at=first_token_at)
+                decisions = before + self._tell(now, events)
+                return Settlement(decisions=decisions, spends_budget=not self._broken.blames_upstream)
             case Failed():
                 return self._lost(booking, outcome, facts, now)
             case _:
@@ -167,13 +168,14 @@ class Limiter:
             if changed:
                 self._broken.add(booking, self._next, now)
         if changed:
-            self._look_at_paces()
+            self._sum_up()
 
     def _refused(
         self, booking: Booking, outcome: Throttled, facts: Mapping[str, Facts], now: float
     ) -> tuple[Decision, ...]:
         if outcome.retry_after is not None:
             self._server_hold = max(self._server_hold, now + outcome.retry_after + SLACK)
+            self._sum_up()
         blamed = outcome.dimension if outcome.dimension in self.dimensions else self._likeliest(booking)
         events: dict[str, Event] = {}
         for name, dimension in self.dimensions.items():
@@ -185,7 +187,7 @@ class Limiter:
         decisions = self._tell(now, events)
         if self.held_until <= now:  # no hint, and a policy that does not hold: the refused prompt would be back at once
             self._unheard.add(booking, self._next, now, at_once=True)
-            self._look_at_paces()
+            self._sum_up()
             self._pause(now)
         return decisions
 
@@ -200,42 +202,40 @@ class Limiter:
                 dimension.bucket.put_back(booking.cost[name], now)
         if outcome.kind in TRANSIENT:
             self._unheard.add(booking, self._next, now)
-            self._look_at_paces()
+            self._sum_up()
         decisions = self._tell(now, {name: Unknown(**facts[name]) for name in self.dimensions})
         return Settlement(decisions=decisions, spends_budget=not self._unheard.blames_upstream)
 
     # -- telling the policies
 
     def _facts(self, booking: Booking, name: str, now: float) -> Facts:
-        return Facts(
-            now=now,
-            permit=booking.number,
-            admitted_at=booking.admitted_at,
-            cost=booking.cost[name],
-            limited_by=booking.limited_by[name],
-            in_flight=len(self._open),
-            refill_rate=self.dimensions[name].bucket.refill_rate,
-        )
+        return {  # twice as fast as Facts(...), and asked three times for each attempt
+            "now": now,
+            "permit": booking.number,
+            "admitted_at": booking.admitted_at,
+            "cost": booking.cost[name],
+            "limited_by": booking.limited_by[name],
+            "in_flight": len(self._open),
+            "refill_rate": self.dimensions[name].bucket.refill_rate,
+        }
 
     def _tell(self, now: float, events: Mapping[str, Event]) -> tuple[Decision, ...]:
-        decisions = []
+        decisions: tuple[Decision, ...] = ()
         for name, event in events.items():
             dimension = self.dimensions[name]
             old = dimension.bucket.refill_rate
             reason = dimension.tell(event)
             if reason is not None:
-                self._look_at_paces()
-                decisions.append(Decision(now, name, old, dimension.bucket.refill_rate, reason, self.held_until))
+                self._sum_up()
+                new = dimension.bucket.refill_rate
+                decisions += (Decision(now, name, old, new, reason, self.held_until),)
         self._pause(now)
-        return tuple(decisions)
+        return decisions
 
     def _pause(self, now: float) -> None:
-        hold = max(self._server_hold, self._unheard.held_until, self._broken.held_until)
-        if hold > now:
+        if self._pause_until > now:
             for dimension in self.dimensions.values():
-                # A lone probe goes when the hold ends; at five attempts a minute its refill would be 12 s more.
-                lone = dimension.pace.unresolved_limit == 1 and not dimension.pace.drain
-                dimension.bucket.pause(hold, now, keep=1.0 if lone else 0.0)
+                dimension.hold_back(self._pause_until, now)
 
     # -- questions
 

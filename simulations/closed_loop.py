@@ -103,8 +103,8 @@ class ClosedLoop:
         tally, sent_at = self.tallies[attempt.client], attempt.sent_at
         if answer.status == 200:
             tally.accept(attempt, now + answer.queued)
-            head_at = max(now, sent_at + self._delays.head() + answer.queued)
-            self._later(head_at, partial(self._accept, attempt, answer))
+            head_at = sent_at + self._delays.head() + answer.queued
+            self._later(head_at if head_at > now else now, partial(self._accept, attempt, answer))
             return
         answer_at = max(now, sent_at + self.scenario.latency.refusal)
         if answer.status == 502:
@@ -118,8 +118,8 @@ class ClosedLoop:
         if answer.queued:
             self.tallies[attempt.client].heads.append(Head(attempt.sent_at, now - attempt.sent_at))
         self.clients[attempt.client].accepted(attempt, now, answer.hints)
-        end_at = max(now, attempt.sent_at + answer.queued + self._delays.end())
-        self._later(end_at, partial(self._end, attempt))
+        end_at = attempt.sent_at + answer.queued + self._delays.end()
+        self._later(end_at if end_at > now else now, partial(self._end, attempt))
         self._look(attempt.client, now)
 
     def _end(self, attempt: Attempt, now: float) -> None:

@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 from policies.contract import Hints
 from simulations.limits import quotas_of
 from simulations.quota import Concurrency, Quota, Quotas, SlidingLog
-from simulations.scenario import HEADERS, NONE, Latency, Neighbour, Outage, Scenario
+from simulations.scenario import HEADERS, NONE, Latency, Neighbour, Outage, Scenario, Span
 from simulations.slope import Slope
 
 NOTHING = Hints()
@@ -139,20 +139,27 @@ class Delays:
 
     latency: Latency
     rng: Random
+    _arrival: Span = field(init=False)
+    _head: Span = field(init=False)
+    _end: Span = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Have at hand what is asked for each attempt."""
+        self._arrival, self._head, self._end = self.latency.arrival, self.latency.head, self.latency.end
 
     def arrival(self) -> float:
         """Until the upstream decides."""
-        span = self.latency.arrival
+        span = self._arrival
         return span.low + (span.high - span.low) * self.rng.random()
 
     def head(self) -> float:
         """Until the head of a 2xx is here."""
-        span = self.latency.head
+        span = self._head
         return span.low + (span.high - span.low) * self.rng.random()
 
     def end(self) -> float:
         """Until the answer is over."""
-        latency = self.latency
-        sigma, span = latency.end_sigma, latency.end
-        drawn = latency.end_median * exp(self.rng.gauss(0.0, sigma)) if sigma else latency.end_median
-        return min(max(drawn, span.low), span.high)
+        drawn, sigma, span = self.latency.end_median, self.latency.end_sigma, self._end
+        if sigma:
+            drawn *= exp(self.rng.gauss(0.0, sigma))
+        return span.low if drawn < span.low else span.high if drawn > span.high else drawn

@@ -34,6 +34,8 @@ class _Ticket:
     """A place in the queue. waited: what its prompt, or the head it stood behind, was told last."""
 
     send: Send
+    cost: Cost
+    owner: str
     waited: Wait | None = None
 
 
@@ -88,9 +90,7 @@ class LimiterClient:
         sends: list[Send] = []
         ticket = self._head(now)
         while ticket is not None:
-            answer = self.limiter.admit(
-                self._cost_of(ticket.send.cost), now, owner=str(ticket.send.prompt), waited=ticket.waited
-            )
+            answer = self.limiter.admit(ticket.cost, now, owner=ticket.owner, waited=ticket.waited)
             if isinstance(answer, Wait):
                 ticket.waited, self._blocked, self._wake_at = answer, answer.by, answer.until
                 return sends
@@ -106,9 +106,9 @@ class LimiterClient:
             return self._again[0]
         if self._fresh is None:
             if self._late and self._late[0][0] <= now:
-                self._fresh = _Ticket(heappop(self._late)[2])
+                self._fresh = self._ticket(heappop(self._late)[2])
             elif self.backlog.next_at() <= now:
-                self._fresh = _Ticket(self.backlog.take())
+                self._fresh = self._ticket(self.backlog.take())
         return self._fresh
 
     def _leave(self, ticket: _Ticket, now: float) -> _Ticket | None:
@@ -118,14 +118,14 @@ class LimiterClient:
         else:
             self._fresh = None
         following = self._head(now)
-        if following is not None:
-            following.waited = following.waited or ticket.waited
+        if following is not None and following.waited is None:
+            following.waited = ticket.waited
         return following
 
-    def _cost_of(self, cost: float) -> Cost:
-        if cost != self._asked:  # as a rule all cost the same
-            self._asked, self._cost = cost, {self.dimension: cost / self.unit}
-        return self._cost
+    def _ticket(self, send: Send) -> _Ticket:
+        if send.cost != self._asked:  # as a rule all cost the same
+            self._asked, self._cost = send.cost, {self.dimension: send.cost / self.unit}
+        return _Ticket(send, self._cost, str(send.prompt))
 
     @property
     def faults(self) -> list[str]:
@@ -152,7 +152,7 @@ class LimiterClient:
             hints=self._told(hints),
         )
         settlement = self.limiter.settle(self._open.pop(attempt.number), refusal, now)
-        self._again.append(_Ticket(Send(attempt.prompt, attempt.cost)))
+        self._again.append(self._ticket(Send(attempt.prompt, attempt.cost)))
         self._blocked = None
         self._changed(settlement.decisions)
 

@@ -50,8 +50,10 @@ class FixedWindow:
 
     def ask(self, now: float, cost: float) -> float:
         """Seconds until it would pass: now, at the window's end, or when the limit steps."""
+        if self._used_at(now) + cost <= self.limit.at(now) + TOLERANCE:
+            return 0.0
         end = self._began_at + self.period
-        for instant in sorted({now, *self.limit.changes_after(now), *([end] if end > now else [])}):
+        for instant in sorted({*self.limit.changes_after(now), *([end] if end > now else [])}):
             if self._used_at(instant) + cost <= self.limit.at(instant) + TOLERANCE:
                 return instant - now
         return inf

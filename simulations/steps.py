@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from itertools import pairwise
 from math import inf
 
@@ -26,7 +25,12 @@ class Steps:
 
     def at(self, now: float) -> float:
         """The limit in force; a step counts from its own instant on."""
-        return self.pairs[max(0, bisect_right(self.pairs, now, key=lambda pair: pair[0]) - 1)][1]
+        limit = self.pairs[0][1]
+        for start, later in self.pairs:
+            if start > now:
+                break
+            limit = later
+        return limit
 
     def changes_after(self, now: float) -> list[float]:
         """The instants still to come at which the limit changes."""

@@ -110,8 +110,14 @@ class LimiterMachine(RuleBasedStateMachine):
         assert isinstance(self.limiter.admit(ONE, self.now), Booking)
 
 
+class LongLimiterMachine(LimiterMachine):
+    """The same, for longer."""
+
+
 TestLimiterMachine = LimiterMachine.TestCase
-TestLimiterMachine.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestLimiterMachine.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestLongLimiterMachine = pytest.mark.slow(LongLimiterMachine.TestCase)
+TestLongLimiterMachine.settings = settings(max_examples=600, stateful_step_count=60, deadline=None)
 
 
 def test_only_a_head_that_waited_for_its_bucket_is_limited_by_rate() -> None:

@@ -64,6 +64,7 @@ def _listens(port: int) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_three_hundred_prompts_pass_nginx_with_hardly_a_refusal(tmp_path: Path) -> None:
     prompts, out = write_prompts(tmp_path / "p.jsonl", 300), tmp_path / "r.jsonl"
     with upstream("steady?rate=1000&burst=1000&latency=0.3&words=3") as behind, nginx(tmp_path, behind) as url:

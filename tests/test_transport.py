@@ -117,7 +117,7 @@ async def settles_at(condition: Callable[[], bool]) -> bool:
     return condition()
 
 
-@pytest.mark.parametrize("rounds", [8, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [8, pytest.param(300, marks=[pytest.mark.slow, pytest.mark.alone])])
 async def test_the_pool_is_whole_after_cancellations_at_random_moments(
     nursery: trio.Nursery, pool_class: type[Pool], library: ModuleType, rounds: int
 ) -> None:

@@ -105,6 +105,7 @@ async def test_640_requests_of_64_workers_open_at_most_80_connections(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.narrow
 async def test_after_five_seconds_of_cancellations_the_client_is_fully_usable(
     nursery: trio.Nursery, transport: httpx.AsyncBaseTransport, server_tls: ssl.SSLContext
@@ -137,6 +138,7 @@ async def test_after_five_seconds_of_cancellations_the_client_is_fully_usable(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 async def test_a_thousand_slow_streams_run_side_by_side(
     nursery: trio.Nursery, transport: httpx.AsyncBaseTransport, many_files: None
 ) -> None:
@@ -177,13 +179,12 @@ async def test_a_server_that_closes_idle_connections_costs_no_failed_attempt(
     nursery: trio.Nursery, transport: httpx.AsyncBaseTransport, host: str
 ) -> None:
     async def impatient(peer: Peer) -> None:
-        while True:
+        request = await peer.request()  # only who has been answered can be idle
+        while request is not None:
+            await peer.send(OK)
             request = None
             with trio.move_on_after(0.01):
                 request = await peer.request()
-            if request is None:
-                return
-            await peer.send(OK)
 
     server = await RawServer(impatient).start(nursery)
     rng = random.Random(5)
@@ -214,6 +215,7 @@ async def test_a_server_that_closes_after_a_hundred_answers_costs_no_failed_atte
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_each_fault_comes_back_with_the_stock_pool() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-m", "", "--stock-pool", __file__, "-p", "no:cacheprovider"]
     names = " or ".join(STOCK_FAILS)

@@ -243,18 +243,26 @@ async def test_the_newest_idle_connection_is_used_first(
     nursery: trio.Nursery, pool_class: type[Pool], library: ModuleType
 ) -> None:
     numbers: list[int] = []
+    turns = [trio.Event() for _ in range(3)]  # all three come before the first is answered, each when the last is idle
 
     async def note(peer: Peer) -> None:
         while await peer.request() is not None:
             numbers.append(peer.number)
-            await trio.sleep(0.01 * len(numbers))
+            if len(numbers) == 3:
+                turns[0].set()
+            await turns[len(numbers) - 1].wait()
             await peer.send(OK)
 
     server = await RawServer(note).start(nursery)
     async with pool_class() as pool:
+
+        async def one_by_one() -> None:
+            await ask(pool, server.port, library)
+            next((turn for turn in turns if not turn.is_set()), turns[0]).set()
+
         async with trio.open_nursery() as tasks:
             for _ in range(3):
-                tasks.start_soon(ask, pool, server.port, library)
+                tasks.start_soon(one_by_one)
         last = numbers[-1]
         del numbers[:]
         for _ in range(3):

@@ -37,7 +37,8 @@ _THROTTLES = frozenset({
 _STATUS_OF_WORD = {
     "invalid_request_error": 400, "badrequesterror": 400, "invalid_prompt": 400, "context_length_exceeded": 400,
     "invalid_argument": 400, "authentication_error": 401, "unauthenticated": 401, "billing_error": 402,
-    "permission_error": 403, "permission_denied": 403, "not_found_error": 404, "not_found": 404,
+    "permission_error": 403, "permission_denied": 403, "unsupported_country_region_territory": 403,
+    "not_found_error": 404, "not_found": 404,
     "model_not_found": 404, "request_too_large": 413, "cancelled": 499, "timeout_error": 504, "deadline_exceeded": 504,
 }  # fmt: skip
 _FATAL_STATUS = frozenset({401, 402, 403, 404, 405, 407, 410, 501, 505})
@@ -167,7 +168,9 @@ def _inner_status(complaint: Complaint) -> int:
         return 429
     if any(map(_UNFIT_WORD.search, complaint.words)):
         return 400
-    return next((_STATUS_OF_WORD[word] for word in sorted(complaint.words) if word in _STATUS_OF_WORD), 500)
+    # OpenAI's type is invalid_request_error for nearly all: a code that stands for anything else is more exact.
+    statuses = [_STATUS_OF_WORD[word] for word in complaint.words if word in _STATUS_OF_WORD]
+    return next((status for status in sorted(statuses) if status != 400), 400 if statuses else 500)
 
 
 def _phrase(status: int) -> str:

@@ -102,7 +102,7 @@ def test_c08_bytes_after_the_terminator_are_nothing_to_us() -> None:
 @pytest.mark.parametrize("before", ["", ": keep-alive\n\n"])
 def test_c30_a_stream_gone_silent_is_given_up_and_asked_again(before: str, dialect: str) -> None:
     # https://github.com/microsoft/amplifier/issues/339
-    first, *_, last = said("half", dialect)
+    first = said("half", dialect)[0]
 
     async def silent(peer: Peer) -> None:
         await peer.send(response(first, ended=False))

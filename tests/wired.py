@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import httpcore
 import trio
@@ -66,7 +67,7 @@ class Wired:
     def gaps(self) -> list[float]:
         """Seconds between one request and the next."""
         instants = [instant for instant, _ in self.requests]
-        return [later - earlier for earlier, later in zip(instants, instants[1:], strict=False)]
+        return [later - earlier for earlier, later in pairwise(instants)]
 
 
 def prompts(count: int) -> list[bytes]:
@@ -117,7 +118,7 @@ class _Wire(httpcore.AsyncNetworkBackend):
                 parts = Parts(
                     settings=self.settings,
                     read=self._read,
-                    write=_writer(written),
+                    write=_writer(written, with_body=self.settings.keep_response),
                     upstream=upstream,
                     gates=Gates(limiter_maker(self.settings), log),
                     defaults={"model": "m"},
@@ -176,10 +177,10 @@ class _Wire(httpcore.AsyncNetworkBackend):
                 await say(peer)
 
 
-def _writer(written: list[bytes]) -> Callable[[list[Result]], Awaitable[None]]:
+def _writer(written: list[bytes], *, with_body: bool) -> Callable[[list[Result]], Awaitable[None]]:
     async def write(results: list[Result]) -> None:
         await trio.lowlevel.checkpoint()
-        written.extend(dump_result(result) for result in results)
+        written.extend(dump_result(result, with_body=with_body) for result in results)
 
     return write
 

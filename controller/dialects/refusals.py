@@ -95,10 +95,13 @@ def refusal(
         kind = None  # it says when it will serve again (RFC 9110, section 10.2.3)
     if kind is None:
         throttled = _throttled(status, complaint, message, habits.hints(headers, wall_now=wall_now), wait, habits)
-        # A day's quota that nobody says an end of: waiting on it minute by minute is hopeless.
-        if throttled.period != DAY or wait is not None:
+        if throttled.period != DAY:
             return throttled
-        kind = Kind.FATAL
+        # The header may be about the minute while the words are about the day.
+        waits = [each for each in (wait, retry_after({}, details=complaint.details, text=message)) if each is not None]
+        if waits:
+            return evolve(throttled, retry_after=max(waits))
+        kind = Kind.FATAL  # nobody says an end of it: waiting minute by minute is hopeless
     kept = parsed(body) or excerpt(body) or None
     return Failed(kind=kind, message=message, status=status, code=complaint.code, body=kept)
 

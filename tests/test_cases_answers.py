@@ -1,4 +1,4 @@
-"""Failures of other people's tools, chapters 2 and 7: answers cut, empty, failed within a 200, and how they are counted."""
+"""Failures of other people's tools, chapters 2 and 7: answers cut, empty or failed within a 200, and their usage."""
 
 from __future__ import annotations
 

@@ -45,6 +45,7 @@ class Wired:
     exit: Exit
     stop: Stop
     results: list[dict[str, JSON]]
+    written_at: list[float]  # instants, one for each result
     requests: list[tuple[float, bytes]]
     decisions: list[dict[str, JSON]]
     tally: Tally
@@ -110,6 +111,7 @@ class _Wire(httpcore.AsyncNetworkBackend):
     async def run(self) -> Wired:
         self.pool = Pool(network_backend=self)
         written: list[bytes] = []
+        written_at: list[float] = []
         decisions: list[dict[str, JSON]] = []
         tally, stop, began_at = Tally(), Stop(), trio.current_time()
         log = DecisionLog(lambda line: decisions.append(json.loads(line)), began_at)
@@ -118,7 +120,7 @@ class _Wire(httpcore.AsyncNetworkBackend):
                 parts = Parts(
                     settings=self.settings,
                     read=self._read,
-                    write=_writer(written, with_body=self.settings.keep_response),
+                    write=_writer(written, written_at, with_body=self.settings.keep_response),
                     upstream=upstream,
                     gates=Gates(limiter_maker(self.settings), log),
                     defaults={"model": "m"},
@@ -132,6 +134,7 @@ class _Wire(httpcore.AsyncNetworkBackend):
             exit=code,
             stop=stop,
             results=[json.loads(line) for line in written],
+            written_at=written_at,
             requests=self.requests,
             decisions=decisions,
             tally=tally,
@@ -177,10 +180,13 @@ class _Wire(httpcore.AsyncNetworkBackend):
                 await say(peer)
 
 
-def _writer(written: list[bytes], *, with_body: bool) -> Callable[[list[Result]], Awaitable[None]]:
+def _writer(
+    written: list[bytes], written_at: list[float], *, with_body: bool
+) -> Callable[[list[Result]], Awaitable[None]]:
     async def write(results: list[Result]) -> None:
         await trio.lowlevel.checkpoint()
         written.extend(dump_result(result, with_body=with_body) for result in results)
+        written_at.extend(trio.current_time() for _ in results)
 
     return write
 

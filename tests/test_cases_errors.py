@@ -6,7 +6,8 @@ import json
 
 import pytest
 from command import at
-from wired import DIALECTS, Say, Wired, error, response, said, wired
+from wire_answers import Say, error, response, said
+from wired import DIALECTS, Wired, wired
 
 from controller.telemetry import Exit
 from policies.contract import JSON

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from command import PATIENCE, ids, results, run, start, statistics, upstream, write_prompts
-from wired import DONE, FINE, chunk, event, response, said, wired
+from wire_answers import DONE, FINE, chunk, event, response, said
+from wired import wired
 
 from controller.telemetry import Exit
 from policies.contract import JSON

@@ -8,7 +8,8 @@ from __future__ import annotations
 from email.utils import formatdate
 
 import pytest
-from wired import DIALECTS, FINE, WALL, Wired, error, response, said, wired
+from wire_answers import FINE, error, response, said
+from wired import DIALECTS, WALL, Wired, wired
 
 from controller.telemetry import Exit
 from policies.contract import JSON
@@ -18,9 +19,9 @@ LIMITED: JSON = {"error": {"message": "Rate limit reached.", "type": "requests",
 NEW_PROBE = 1.0  # s more than the hint that may pass until the next request
 
 
-def after(*refusals: bytes, dialect: str = "openai", **changed: object) -> Wired:
+def after(*refusals: bytes, dialect: str = "openai") -> Wired:
     """A run that is refused so, and then answered."""
-    out = wired([*refusals, response(*said("fine", dialect))], dialect=dialect, **changed)
+    out = wired([*refusals, response(*said("fine", dialect))], dialect=dialect)
     assert (out.exit, out.result["text"], out.result["throttled"]) == (Exit.OK, "fine", len(refusals))
     return out
 
@@ -180,7 +181,7 @@ def test_c50_a_spent_quota_of_any_dialect_is_fatal(dialect: str) -> None:
     assert out.elapsed < 3
 
 
-PER_DAY = [
+PER_DAY: list[JSON] = [
     violation("GenerateRequestsPerDayPerProjectPerModel-FreeTier"),
     {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "metadata": {"quota_limit": "GenerateRequestsPerDay"}},
 ]

@@ -14,7 +14,8 @@ import pytest
 import trio
 from command import at
 from raw_server import Peer
-from wired import FINE, WALL, Say, chunk, error, response, said, wired
+from wire_answers import FINE, Say, chunk, error, response, said
+from wired import WALL, wired
 
 from controller.telemetry import Exit
 from policies.contract import JSON

@@ -10,7 +10,8 @@ import json
 import pytest
 import trio
 from raw_server import Peer
-from wired import DIALECTS, FINE, Say, chunk, error, response, said, wired
+from wire_answers import FINE, Say, chunk, error, response, said
+from wired import DIALECTS, wired
 
 from controller.telemetry import Exit
 from policies.contract import JSON

@@ -2,8 +2,8 @@
 
 A level in [debt, capacity] that rises by refill_rate. What is taken may exceed the level by as much as the cost
 exceeds the capacity: such a cost waits for a full bucket and leaves a debt, so that it is neither refused nor
-starved. `pause` stops the clock: a pause ends with an empty bucket, or one unit for a lone probe, so that nobody leaves it as a
-herd.
+starved. `pause` stops the clock: a pause ends with an empty bucket, or one unit for a lone probe, so that nobody
+leaves it as a herd.
 """
 
 from __future__ import annotations

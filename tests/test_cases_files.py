@@ -49,7 +49,7 @@ def damaged(whole: bytes, how: str) -> bytes:
             raise AssertionError(how)
 
 
-@pytest.mark.parametrize("how", ["torn", "torn in a character", "no newline"])
+@pytest.mark.parametrize("how", ["torn", pytest.param("torn in a character", marks=pytest.mark.slow), "no newline"])
 def test_c90_the_end_of_a_killed_run_is_repaired_before_anything_is_appended(
     how: str, tmp_path: Path, quick: str
 ) -> None:
@@ -67,7 +67,14 @@ def test_c90_the_end_of_a_killed_run_is_repaired_before_anything_is_appended(
     assert attempts(quick) - seen == 3, "what was answered is not paid for again"
 
 
-@pytest.mark.parametrize("how", ["torn", "blank line", "damaged in the middle", "no text at all"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("torn", "blank line")),
+        "damaged in the middle",
+        "no text at all",
+    ],
+)
 def test_c91_bad_lines_are_counted_and_never_in_the_way(how: str, tmp_path: Path, quick: str) -> None:
     # https://github.com/sipyourdrink-ltd/bernstein/pull/5919
     prompts, out = write_prompts(tmp_path / "p.jsonl", 6), tmp_path / "r.jsonl"

@@ -34,7 +34,7 @@ def test_c33_a_run_with_streams_cut_short_says_nothing_on_stderr_but_its_own_wor
     assert all(line.startswith("tidegate: ") for line in done.stderr.splitlines()), done.stderr
 
 
-@pytest.mark.parametrize("fault", ["http-quota", "in-band-quota"])
+@pytest.mark.parametrize("fault", ["http-quota", pytest.param("in-band-quota", marks=pytest.mark.slow)])
 def test_c50_a_spent_account_has_its_own_exit_code_and_the_run_resumes(fault: str, tmp_path: Path) -> None:
     # https://github.com/langchain-ai/langchainjs/issues/1929
     prompts, out = write_prompts(tmp_path / "p.jsonl", 10), tmp_path / "r.jsonl"
@@ -100,6 +100,7 @@ def test_c72_more_in_flight_than_descriptors_is_refused_before_anything_is_sent(
     assert "open files" in done.stderr
 
 
+@pytest.mark.slow
 def test_c77_seconds_of_refusals_are_few_lines_on_stderr(tmp_path: Path) -> None:
     # https://github.com/bespokelabsai/curator/pull/256
     prompts, out = write_prompts(tmp_path / "p.jsonl", 100), tmp_path / "r.jsonl"

@@ -15,6 +15,7 @@ import trio
 from attrs import define, evolve, field, frozen
 
 from controller.continued import Echo, Whole
+from controller.dialects.quotas import DAY
 from controller.emission import Restart
 from controller.gate import Gate, Permit
 from controller.live import Live
@@ -77,6 +78,7 @@ class _Round:
     throttled: int = 0
     failures: int = 0
     free_failures: int = 0  # while the upstream was to blame
+    day_refused_at: float | None = None  # the last refusal by a quota per day
 
     async def run(self) -> Result | None:
         """The result, or None when the run stops first."""
@@ -157,16 +159,30 @@ class _Round:
         return True
 
     def _throttled(self, outcome: Throttled) -> bool:
-        """Count it; False if the upstream asks for a longer wait than the user allows."""
+        """Count it; False if the upstream asks for a longer wait than the user allows, or for one that is in vain."""
         self.throttled += 1
         self.bench.tally.throttled += 1
         wait = outcome.retry_after
-        if wait is None or wait <= self.bench.longest_wait:
+        if wait is not None and wait > self.bench.longest_wait:
+            until = instant(self.bench.upstream.wall_clock() + wait)
+            words = f"the upstream asks to wait {wait:.0f} s, until {until}"
+        elif outcome.period == DAY and self._day_is_over():
+            words = "a quota per day is used up, and the wait that was asked for did not help"
+        else:
             self._take_back()
             return True
-        until = instant(self.bench.upstream.wall_clock() + wait)
-        self.bench.stop.ask(Exit.UPSTREAM, f"the upstream asks to wait {wait:.0f} s, until {until}: {outcome.message}")
+        self.bench.stop.ask(Exit.UPSTREAM, f"{words}: {outcome.message}")
         return False
+
+    def _day_is_over(self) -> bool:
+        """The same quota refused this prompt before, its wait was kept, and nothing got through since.
+
+        A bucket that is filled over the day tells true waits (OpenAI: 200 a day, "try again in 7m12s"), a day that
+        ends at midnight does not (https://github.com/google-gemini/gemini-cli/issues/10925).
+        """
+        before, self.day_refused_at = self.day_refused_at, trio.current_time()
+        answering = self.bench.gate_of(self.prompt).limiter.accepted_open > 0
+        return before is not None and self.bench.tally.hopeful_at < before and not answering
 
     def _pause(self, permit: Permit, outcome: Failed) -> float | None:
         """Seconds before the next attempt; None to give the prompt up."""

@@ -11,14 +11,15 @@ from policies.contract import JSON
 EXCERPT = 300  # characters of an upstream's own words that are kept
 DEPTH_LIMIT = 100  # levels of JSON; deeper ones are an attack on our recursion, not an answer
 
-_DECODER = json.JSONDecoder()
+# Some write control characters into JSON as they are, line separators among them: they mean the same as escaped.
+_DECODER = json.JSONDecoder(strict=False)
 _TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 
 def parsed(text: str | bytes) -> JSON:
     """The JSON document in `text`; None for anything that is none (or is nested without end)."""
     try:
-        document: JSON = json.loads(text)
+        document: JSON = _DECODER.decode(text) if isinstance(text, str) else json.loads(text, strict=False)
     except (ValueError, RecursionError):
         return None
     openings = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")

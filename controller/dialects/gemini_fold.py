@@ -116,11 +116,12 @@ class CandidatesFold:
         """The whole answer, or why it is none. Call it after a clean end of the stream only."""
         if isinstance(self._failure, Failed):
             return self._failure
-        if not self._candidates and (reason := _blocked(self._top)):
+        reasons = [candidate.rest.get("finishReason") for candidate in self._candidates.values()]
+        unfinished = not reasons or not all(reasons)
+        if unfinished and (reason := _blocked(self._top)):
             words = f"the prompt was blocked: {reason}"
             return Failed(kind=Kind.PROMPT, message=words, status=200, code=reason, body=self._top)
-        reasons = [candidate.rest.get("finishReason") for candidate in self._candidates.values()]
-        if not reasons or not all(reasons):
+        if unfinished:
             kind = Kind.TRUNCATED if self.begun else Kind.MALFORMED
             return Failed(kind=kind, message="the stream ended without a finishReason", status=200)
         settled: list[JSON] = [self._candidates[index].settled(index) for index in sorted(self._candidates)]

@@ -37,7 +37,8 @@ _THROTTLES = frozenset({
 _STATUS_OF_WORD = {
     "invalid_request_error": 400, "badrequesterror": 400, "invalid_prompt": 400, "context_length_exceeded": 400,
     "invalid_argument": 400, "authentication_error": 401, "unauthenticated": 401, "billing_error": 402,
-    "permission_error": 403, "permission_denied": 403, "not_found_error": 404, "not_found": 404,
+    "permission_error": 403, "permission_denied": 403, "unsupported_country_region_territory": 403,
+    "not_found_error": 404, "not_found": 404,
     "model_not_found": 404, "request_too_large": 413, "cancelled": 499, "timeout_error": 504, "deadline_exceeded": 504,
 }  # fmt: skip
 _FATAL_STATUS = frozenset({401, 402, 403, 404, 405, 407, 410, 501, 505})
@@ -94,10 +95,13 @@ def refusal(
         kind = None  # it says when it will serve again (RFC 9110, section 10.2.3)
     if kind is None:
         throttled = _throttled(status, complaint, message, habits.hints(headers, wall_now=wall_now), wait, habits)
-        # A day's quota that nobody says an end of: waiting on it minute by minute is hopeless.
-        if throttled.period != DAY or wait is not None:
+        if throttled.period != DAY:
             return throttled
-        kind = Kind.FATAL
+        # The header may be about the minute while the words are about the day.
+        waits = [each for each in (wait, retry_after({}, details=complaint.details, text=message)) if each is not None]
+        if waits:
+            return evolve(throttled, retry_after=max(waits))
+        kind = Kind.FATAL  # nobody says an end of it: waiting minute by minute is hopeless
     kept = parsed(body) or excerpt(body) or None
     return Failed(kind=kind, message=message, status=status, code=complaint.code, body=kept)
 
@@ -167,7 +171,9 @@ def _inner_status(complaint: Complaint) -> int:
         return 429
     if any(map(_UNFIT_WORD.search, complaint.words)):
         return 400
-    return next((_STATUS_OF_WORD[word] for word in sorted(complaint.words) if word in _STATUS_OF_WORD), 500)
+    # OpenAI's type is invalid_request_error for nearly all: a code that stands for anything else is more exact.
+    statuses = [_STATUS_OF_WORD[word] for word in complaint.words if word in _STATUS_OF_WORD]
+    return next((status for status in sorted(statuses) if status != 400), 400 if statuses else 500)
 
 
 def _phrase(status: int) -> str:

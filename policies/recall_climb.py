@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from policies.contract import Reason
 from policies.recall_probe import begin_probe, is_timed, verdict_of_probe
-from policies.recall_state import NEVER, TRUSTED, Phase, RecallOptions, State
+from policies.recall_state import ENOUGH, NEVER, TRUSTED, Phase, RecallOptions, State
 
 MEASURED = 10.0  # s over which "really sent" is counted; at the start since the first admission, 1 s at least
 MOST_OVER_SENT = 2.2  # growth never asks for more than this times what was really sent
@@ -97,6 +97,8 @@ def _search(state: State, options: RecallOptions, busy: float) -> None:
     state.survived, state.reason, state.low = 0.0, Reason.INCREASE, state.rate
     if state.high < CLOSE * state.rate:
         state.limit = state.rate
+        if state.limit * options.period < ENOUGH:
+            state.trust = 0  # it held, but so few attempts are no proof that no more would
         cruise(state, options)
     else:
         state.rate = (state.rate + state.high) / 2

@@ -84,9 +84,10 @@ def learn(state: State, options: RecallOptions, found: Evidence) -> None:
 def judge(state: State, options: RecallOptions, found: Evidence, *, fresh: bool) -> None:
     """Decide limit, phase and rate."""
     phase = found.block.phase
+    nothing = phase is Phase.START and state.limit is None and not found.count  # accepted, so nothing is measured
     if fresh and state.told_limit is not None:
         told(state, options, found)
-    elif found.block.overload or state.is_random or found.duration > OUTAGE * options.period:
+    elif found.block.overload or state.is_random or nothing or found.duration > OUTAGE * options.period:
         _resume(state, options, found)
     elif phase in (Phase.SEARCH, Phase.CLIMB) or (phase is Phase.START and state.limit is None):
         _overshot(state, options, found)

@@ -139,6 +139,14 @@ def test_an_overload_holds_and_teaches_nothing() -> None:
     assert (after.refill_rate, after.learned_limit) == (before.refill_rate, before.learned_limit)
 
 
+def test_refusals_before_anything_was_accepted_measure_nothing() -> None:
+    sender = Sender()
+    sender.run(20, lambda _: False)
+    sender.run(40, lambda _: True)
+    assert sender.policy.state.phase is Phase.START
+    assert sender.policy.pace.refill_rate > 5.0
+
+
 def test_an_outage_keeps_the_limit_and_starts_again_at_a_quarter_of_it() -> None:
     sender = at_cruise(10.0)
     shut_from = sender.now - START

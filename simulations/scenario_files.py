@@ -27,6 +27,7 @@ Table = Mapping[str, JSON]
 TOP = ("about", "tag", "duration", "feedback", "policy", "options", "upstream", "outage", "neighbour", "habits")
 KEYS = (*TOP, "clients", "workload", "latency", "bounds")
 SUFFIX = ".toml"
+WRITTEN = {"arrivals": "trace"}  # a field that has another name in a file
 
 
 def scenario_names() -> list[str]:
@@ -99,11 +100,13 @@ def parse_scenario(name: str, table: Table, read_beside: Callable[[str], str]) -
 
 
 def _workload(table: Table, read_beside: Callable[[str], str]) -> Workload:
-    trace, rest = table.get("trace"), {key: value for key, value in table.items() if key not in ("trace", "speed")}
-    if trace is None:
+    if "trace" not in table:
         return _made("workload", Workload, table, phases=_phases)
-    arrivals = _named("workload.trace", lambda: read_trace(str(trace), read_beside(str(trace))))
-    return attrs.evolve(_made("workload", Workload, rest, phases=_phases), arrivals=arrivals)
+    _check_keys(table, ("trace", "prompts"), "workload.", " with a trace")
+    name = str(table["trace"])
+    arrivals = _named("workload.trace", lambda: read_trace(name, read_beside(name)))
+    rest = {key: value for key, value in table.items() if key != "trace"}
+    return attrs.evolve(_made("workload", Workload, rest), arrivals=arrivals)
 
 
 def _options(policy: JSON, table: Table) -> Mapping[str, str]:
@@ -178,16 +181,17 @@ def _each(table: Table, key: str, kind: type[T]) -> list[T]:
     return [_made(key, kind, row) for row in rows if isinstance(row, dict)]
 
 
-def _check_keys(table: Table, known: Sequence[str], where: str) -> None:
+def _check_keys(table: Table, known: Sequence[str], where: str, when: str = "") -> None:
     for key in table:
         if key not in known:
-            raise ValueError(f"unknown key {where}{key}{did_you_mean(key, known)}; there are: {', '.join(known)}")
+            there_are = f"there are{when}: {', '.join(known)}"
+            raise ValueError(f"unknown key {where}{key}{did_you_mean(key, known)}; {there_are}")
 
 
 def _made(where: str, kind: type[T], table: Table, **converters: Callable[[object], object]) -> T:
     """An attrs instance from a table, with converters for some of its keys."""
-    fields = [field for field in attrs.fields(kind) if field.name != "arrivals"]  # type: ignore[arg-type]
-    _check_keys(table, [field.name for field in fields], f"{where}.")
+    fields: Sequence[attrs.Attribute[object]] = attrs.fields(kind)  # type: ignore[arg-type]
+    _check_keys(table, [WRITTEN.get(field.name, field.name) for field in fields], f"{where}.")
     missing = [field.name for field in fields if field.default is attrs.NOTHING and field.name not in table]
     if missing:
         raise ValueError(f"{where}: {missing[0]} is missing")

@@ -116,6 +116,13 @@ def test_a_trace_is_read_from_beside_the_file(tmp_path: Path) -> None:
         ("[workload]\nphases = [[10, 1], [5, 1]]", "workload: phases must be in order"),
         ("[workload]\nprompts = 0", "workload: prompts must be"),
         ('[workload]\ntrace = "none.csv"', "workload.trace: none.csv can't be read"),
+        ('[workload]\ntrac = "x.csv"', 'unknown key workload.trac (did you mean "trace"?)'),
+        (
+            '[workload]\ntrace = "x.csv"\nspeed = 3',
+            "unknown key workload.speed; there are with a trace: trace, prompts",
+        ),
+        ('[workload]\ntrace = "x.csv"\nphases = [[0, 1]]', "unknown key workload.phases; there are with a trace"),
+        ("[workload]\narrivals = [[0, 1]]", "unknown key workload.arrivals"),
         ("[[outage]]\nstart = 5\nuntil = 5", "outage: until 5 is not after start 5"),
         ("[[outage]]\nstart = 5\nuntil = 6\nstatus = 404", "outage: status must be 429 or 503"),
         ("[[outage]]\nstart = 5", "outage: until is missing"),

@@ -16,6 +16,7 @@ from policies import registry
 from policies.contract import JSON
 from policies.words import did_you_mean
 from simulations.bounds import Bound, Bounds
+from simulations.measures import unmeasured
 from simulations.profile import make_profile
 from simulations.scenario import Clients, Habits, Latency, Neighbour, Outage, Scenario, Span
 from simulations.traces import read_trace
@@ -82,7 +83,7 @@ def parse_scenario(name: str, table: Table, read_beside: Callable[[str], str]) -
     if "feedback" in table:
         plain["feedback"] = tuple(_texts(table, "feedback"))
     options = _options(table.get("policy"), _table(table, "options"))
-    return Scenario(
+    scenario = Scenario(
         name=name,
         about=about.strip(),
         upstream=_named("upstream", lambda: make_profile(name, upstream)),
@@ -97,6 +98,17 @@ def parse_scenario(name: str, table: Table, read_beside: Callable[[str], str]) -
         bounds={mode: _bounds(mode, _table(_table(table, "bounds"), mode)) for mode in _table(table, "bounds")},
         **plain,  # type: ignore[arg-type]  # the validators check every value
     )
+    _check_bounds(scenario)
+    return scenario
+
+
+def _check_bounds(scenario: Scenario) -> None:
+    """A bound on what nobody measures would be broken whatever the policy does."""
+    for mode, bounds in scenario.bounds.items():
+        for bound in bounds:
+            why = unmeasured(scenario, bound.metric)
+            if why is not None:
+                raise ValueError(f"bounds.{mode}: {bound.metric} can't be met: {why}")
 
 
 def _workload(table: Table, read_beside: Callable[[str], str]) -> Workload:

@@ -98,8 +98,21 @@ def parse_scenario(name: str, table: Table, read_beside: Callable[[str], str]) -
         bounds={mode: _bounds(mode, _table(_table(table, "bounds"), mode)) for mode in _table(table, "bounds")},
         **plain,  # type: ignore[arg-type]  # the validators check every value
     )
+    _check_times(scenario)
     _check_bounds(scenario)
     return scenario
+
+
+def _check_times(scenario: Scenario) -> None:
+    """What begins after the end would never happen, and bounds on it would hold whatever the policy does."""
+    starts = [
+        *(("outage", each.start) for each in scenario.outages),
+        *(("neighbour", each.start) for each in scenario.neighbours),
+        *(("clients.joins", at) for at in scenario.clients.joins),
+    ]
+    for key, start in starts:
+        if start >= scenario.duration:
+            raise ValueError(f"{key}: {start:g} s is not before the end, which is at {scenario.duration:g} s")
 
 
 def _check_bounds(scenario: Scenario) -> None:

@@ -14,6 +14,7 @@ from controller.bucket import TokenBucket
 from controller.permits import Booking
 from policies.aimd import Aimd, AimdOptions
 from policies.contract import Admitted, Event, Pace, Policy, Reason, Remembered
+from policies.words import in_one_line
 
 FLOOR = 1 / 60  # units/s; a higher one is above the smallest real limits (5 per minute) and refuses for ever
 UNKNOWNS = 5  # bad ends in a row that look like an upstream in trouble
@@ -82,7 +83,7 @@ class AdaptiveBucket:
         return pace
 
     def _replace(self, error: Exception, last_good: Pace | None) -> None:
-        self.fault = f"{type(self.policy).__name__}: {' '.join(f'{type(error).__name__}: {error}'.split())}"
+        self.fault = f"{type(self.policy).__name__}: {in_one_line(error)}"
         self._to_be_told = True
         options, remembered = AimdOptions(), None
         if last_good is not None:

@@ -20,6 +20,7 @@ from policies.traces import FLOOR, LONGEST_HOLD, START, Player, Step, Told, Trac
 MOST_PER_EVENT = 2.0  # times the rate before; slow start doubles, nothing needs more
 EXACTLY = 1e-9  # relative; what is left of floats when nothing else differs
 NEARLY = 1e-3  # relative; floats at another place of the clock, where two instants may fall together
+TINY = math.ulp(0.0)  # the least that is more than nothing
 PROBES = 3  # lost in a row, then as many accepted
 
 Look = Callable[[Told], str | None]  # a complaint about one event
@@ -39,10 +40,12 @@ def each(look: Look) -> Callable[[Subject, Trace], str | None]:
 
 def can_be_kept(told: Told) -> str | None:
     pace, now = told.pace, told.event.now
-    if not (math.isfinite(pace.refill_rate) and pace.refill_rate > 0):
-        return f"refill_rate is {pace.refill_rate}"
-    if not (math.isfinite(pace.capacity) and pace.capacity >= 1):
-        return f"capacity is {pace.capacity}"
+    if not isinstance(pace, Pace):
+        return f"it answered {pace!r} instead of a Pace"
+    for name, least in (("refill_rate", TINY), ("capacity", 1.0), ("held_until", -math.inf)):
+        value = getattr(pace, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
+            return f"{name} is {value!r}"
     if not pace.held_until - now <= LONGEST_HOLD:  # NaN, too; a hint is the limiter's to obey
         return f"held for {pace.held_until - now} s"
     for name in ("in_flight_limit", "unresolved_limit"):

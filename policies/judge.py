@@ -17,6 +17,7 @@ from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from policies.law import Law, Standing, Subject, Verdict
+from policies.words import in_one_line
 
 Case = TypeVar("Case")
 
@@ -83,4 +84,4 @@ def _complaint(law: Law[Case], subject: Subject, case: Case) -> str | None:
     try:
         return law.complaint(subject, case)
     except Exception as error:  # the policy is a stranger's code
-        return f"it raised {type(error).__name__}: {error}"
+        return f"it raised {in_one_line(error)}"

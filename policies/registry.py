@@ -7,7 +7,7 @@ Entry points of the group "tidegate.policies" name a class in another package
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from importlib.metadata import entry_points
 from typing import Protocol, get_type_hints
 
@@ -21,7 +21,7 @@ from policies.headers import Headers
 from policies.mimd import Mimd
 from policies.recall import Recall
 from policies.sprint import Sprint
-from policies.words import did_you_mean
+from policies.words import did_you_mean, in_one_line
 
 GROUP = "tidegate.policies"
 
@@ -74,8 +74,7 @@ def _load(module: str, attribute: str, name: str) -> PolicyClass:
         found = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # a stranger's module runs here, and may fail in any way
         hint = "; is its folder on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
-        words = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"policy {name!r} can't be imported: {words}{hint}") from error
+        raise ValueError(f"policy {name!r} can't be imported: {in_one_line(error)}{hint}") from error
     return as_policy_class(found, name)
 
 
@@ -87,6 +86,12 @@ def as_policy_class(found: object, name: str) -> PolicyClass:
     missing = [verb for verb in ("on", "snapshot", "restore") if not callable(getattr(found, verb, None))]
     if missing:
         raise ValueError(f"policy {name!r} has no {' and no '.join(missing)}: see policies.contract.Policy")
+    claims: object = getattr(found, "claims", frozenset())
+    declines: object = getattr(found, "declines", {})
+    if not isinstance(claims, Set):
+        raise ValueError(f"policy {name!r}: claims must be a set of names of laws, not {claims!r}")
+    if not isinstance(declines, Mapping):
+        raise ValueError(f"policy {name!r}: declines must map names of laws to reasons, not {declines!r}")
     return found  # type: ignore[return-value]  # checked above as far as a class can be
 
 
@@ -95,8 +100,7 @@ def instance(policy: PolicyClass, options: object, *, seed: int, now: float) -> 
     try:
         return policy(options, seed=seed, now=now)
     except Exception as error:
-        words = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"the policy can't be made: {words}") from error
+        raise ValueError(f"the policy can't be made: {in_one_line(error)}") from error
 
 
 def make_options(policy: PolicyClass, given: Mapping[str, str]) -> object:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from policies.contract import Accepted, Admitted, Event, Pace, Policy, Refused
 from policies.traces import START, Player, Told, Trace
+from policies.words import in_one_line
 
 
 def story(policy: Policy, trace: Trace) -> list[str]:
     """Play the trace and tell it; the story ends where the policy raises."""
-    lines = [f"{'start:':>12} {_pace(policy.pace, START)}"]
+    lines: list[str] = []
     player = Player(policy=policy, ceiling=trace.ceiling, now=START)
     try:
+        lines.append(f"{'start:':>12} {_pace(policy.pace, START)}")
         for told in player.play(trace.steps):
             lines.append(_line(told))  # noqa: PERF401 - line by line, since the policy may raise in the midst
     except Exception as error:  # the policy is a stranger's code
-        lines.append(f"{player.now - START:>+10g} s  it raised {type(error).__name__}: {error}")
+        lines.append(f"{player.now - START:>+10g} s  it raised {in_one_line(error)}")
     return lines
 
 
@@ -40,7 +42,11 @@ def _event(event: Event) -> str:
     return ", ".join(words)
 
 
-def _pace(pace: Pace, now: float) -> str:
+def _pace(pace: object, now: float) -> str:
+    if not isinstance(pace, Pace):
+        return f"{pace!r} instead of a Pace"
+    if not all(isinstance(each, int | float) for each in (pace.refill_rate, pace.capacity, pace.held_until)):
+        return repr(pace)
     words = [f"{pace.refill_rate:g} units/s", f"capacity {pace.capacity:g}"]
     if not pace.held_until <= now:  # NaN, too
         words.append(f"held for {pace.held_until - now:g} s")

@@ -75,8 +75,8 @@ def run_laws(
 ) -> Report:
     """Put a policy to all laws, or to those named by `only`; tell hears each verdict as soon as it is there.
 
-    options: an instance of its options_class, the defaults if None. Raises ValueError for what it claims or declines
-    and there is not, and for an unknown name in `only`.
+    options: an instance of its options_class, the defaults if None. Raises ValueError for a policy that can't be
+    made, for what it claims or declines and there is not, and for an unknown name in `only`.
     """
     policy = registry.as_policy_class(policy_class, getattr(policy_class, "__name__", ""))
     subject = Subject(policy, policy.options_class() if options is None else options)
@@ -90,6 +90,8 @@ def run_laws(
 def laws_of(subject: Subject, only: Sequence[str] = ()) -> list[Law[object]]:
     """The laws that this policy is asked, or those among them that are named."""
     all_laws: tuple[Law[object], ...] = _kit("simulations.laws").LAWS
+    # Who can't be made breaks no law in particular.
+    registry.instance(subject.policy_class, subject.options, seed=0, now=0.0)
     names = [law.name for law in all_laws]
     for name in only:
         if name not in names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import merge
 from itertools import accumulate, pairwise
 from math import ceil, inf
@@ -74,6 +74,21 @@ def figures(record: Record) -> Figures:
         "finished": _finished(record),
         "first_token": _first_token(record),
     }
+
+
+def unmeasured(scenario: Scenario, metric: str) -> str | None:
+    """Why the scenario can't have such a figure, in words; a bound on it could never be met."""
+    missing: Mapping[str, tuple[object, str]] = {
+        "jain": (len(scenario.clients.joins) > 1, "there is one client"),
+        "recovery": (rises(scenario), "nothing ever rises or ends in time"),
+        "refused_after_cut": (falls(scenario), "no limit falls, no neighbour comes, no load rises"),
+        "refused_in_outage": (scenario.outages, "there is no outage"),
+        "finished": (scenario.workload.prompts, "workload.prompts is not given"),
+        "first_token": (scenario.habits.served_per_second, "there is no queue (habits.served_per_second)"),
+        "overshoot": (scenario.dimension != "tokens", "the limit counts LLM tokens"),
+    }
+    there, words = missing.get(metric, (True, ""))
+    return None if there else words
 
 
 # -- shares

@@ -72,7 +72,7 @@ def run_task(task: Task) -> Result:
 
 
 def maker_of(contender: str, scenario: Scenario) -> Callable[[Seat], Client]:
-    """How to make such a client; raises ValueError for a name that there is not."""
+    """How to make such a client; raises ValueError for one that there is not or that can't be made."""
     if contender in PEERS:
         return PEERS[contender]
     options: Mapping[str, str] = scenario.options if contender == scenario.policy else {}
@@ -80,7 +80,8 @@ def maker_of(contender: str, scenario: Scenario) -> Callable[[Seat], Client]:
     if ":" not in contender and contender not in known:
         near = did_you_mean(contender, known)
         raise ValueError(f"unknown policy or peer {contender!r}{near}; there are: {', '.join(known)}")
-    registry.make_options(registry.find(contender), options)
+    policy = registry.find(contender)
+    registry.instance(policy, registry.make_options(policy, options), seed=0, now=0.0)
     return partial(make_limiter_client, contender, options)
 
 

@@ -16,6 +16,7 @@ from policies import registry
 from policies.contract import JSON
 from policies.words import did_you_mean
 from simulations.bounds import Bound, Bounds
+from simulations.measures import unmeasured
 from simulations.profile import make_profile
 from simulations.scenario import Clients, Habits, Latency, Neighbour, Outage, Scenario, Span
 from simulations.traces import read_trace
@@ -27,6 +28,7 @@ Table = Mapping[str, JSON]
 TOP = ("about", "tag", "duration", "feedback", "policy", "options", "upstream", "outage", "neighbour", "habits")
 KEYS = (*TOP, "clients", "workload", "latency", "bounds")
 SUFFIX = ".toml"
+WRITTEN = {"arrivals": "trace"}  # a field that has another name in a file
 
 
 def scenario_names() -> list[str]:
@@ -81,7 +83,7 @@ def parse_scenario(name: str, table: Table, read_beside: Callable[[str], str]) -
     if "feedback" in table:
         plain["feedback"] = tuple(_texts(table, "feedback"))
     options = _options(table.get("policy"), _table(table, "options"))
-    return Scenario(
+    scenario = Scenario(
         name=name,
         about=about.strip(),
         upstream=_named("upstream", lambda: make_profile(name, upstream)),
@@ -96,14 +98,40 @@ def parse_scenario(name: str, table: Table, read_beside: Callable[[str], str]) -
         bounds={mode: _bounds(mode, _table(_table(table, "bounds"), mode)) for mode in _table(table, "bounds")},
         **plain,  # type: ignore[arg-type]  # the validators check every value
     )
+    _check_times(scenario)
+    _check_bounds(scenario)
+    return scenario
+
+
+def _check_times(scenario: Scenario) -> None:
+    """What begins after the end would never happen, and bounds on it would hold whatever the policy does."""
+    starts = [
+        *(("outage", each.start) for each in scenario.outages),
+        *(("neighbour", each.start) for each in scenario.neighbours),
+        *(("clients.joins", at) for at in scenario.clients.joins),
+    ]
+    for key, start in starts:
+        if start >= scenario.duration:
+            raise ValueError(f"{key}: {start:g} s is not before the end, which is at {scenario.duration:g} s")
+
+
+def _check_bounds(scenario: Scenario) -> None:
+    """A bound on what nobody measures would be broken whatever the policy does."""
+    for mode, bounds in scenario.bounds.items():
+        for bound in bounds:
+            why = unmeasured(scenario, bound.metric)
+            if why is not None:
+                raise ValueError(f"bounds.{mode}: {bound.metric} can't be met: {why}")
 
 
 def _workload(table: Table, read_beside: Callable[[str], str]) -> Workload:
-    trace, rest = table.get("trace"), {key: value for key, value in table.items() if key not in ("trace", "speed")}
-    if trace is None:
+    if "trace" not in table:
         return _made("workload", Workload, table, phases=_phases)
-    arrivals = _named("workload.trace", lambda: read_trace(str(trace), read_beside(str(trace))))
-    return attrs.evolve(_made("workload", Workload, rest, phases=_phases), arrivals=arrivals)
+    _check_keys(table, ("trace", "prompts"), "workload.", " with a trace")
+    name = str(table["trace"])
+    arrivals = _named("workload.trace", lambda: read_trace(name, read_beside(name)))
+    rest = {key: value for key, value in table.items() if key != "trace"}
+    return attrs.evolve(_made("workload", Workload, rest), arrivals=arrivals)
 
 
 def _options(policy: JSON, table: Table) -> Mapping[str, str]:
@@ -178,16 +206,17 @@ def _each(table: Table, key: str, kind: type[T]) -> list[T]:
     return [_made(key, kind, row) for row in rows if isinstance(row, dict)]
 
 
-def _check_keys(table: Table, known: Sequence[str], where: str) -> None:
+def _check_keys(table: Table, known: Sequence[str], where: str, when: str = "") -> None:
     for key in table:
         if key not in known:
-            raise ValueError(f"unknown key {where}{key}{did_you_mean(key, known)}; there are: {', '.join(known)}")
+            there_are = f"there are{when}: {', '.join(known)}"
+            raise ValueError(f"unknown key {where}{key}{did_you_mean(key, known)}; {there_are}")
 
 
 def _made(where: str, kind: type[T], table: Table, **converters: Callable[[object], object]) -> T:
     """An attrs instance from a table, with converters for some of its keys."""
-    fields = [field for field in attrs.fields(kind) if field.name != "arrivals"]  # type: ignore[arg-type]
-    _check_keys(table, [field.name for field in fields], f"{where}.")
+    fields: Sequence[attrs.Attribute[object]] = attrs.fields(kind)  # type: ignore[arg-type]
+    _check_keys(table, [WRITTEN.get(field.name, field.name) for field in fields], f"{where}.")
     missing = [field.name for field in fields if field.default is attrs.NOTHING and field.name not in table]
     if missing:
         raise ValueError(f"{where}: {missing[0]} is missing")

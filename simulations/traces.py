@@ -1,8 +1,9 @@
-"""Arrivals from recorded traces: CSV as of the Azure LLM traces, JSONL as of the Mooncake traces.
+"""Arrivals from recorded traces: CSV as of the Azure LLM traces, JSONL as of the Mooncake and ServeGen traces.
 
-https://github.com/Azure/AzurePublicDataset (TIMESTAMP,ContextTokens,GeneratedTokens) and
-https://github.com/kvcache-ai/Mooncake (timestamp in milliseconds, input_length, output_length). The first arrival
-becomes the instant 0; a cost is what goes in and what comes out together.
+https://github.com/Azure/AzurePublicDataset (TIMESTAMP,ContextTokens,GeneratedTokens),
+https://github.com/kvcache-ai/Mooncake (timestamp in milliseconds, input_length, output_length) and
+https://github.com/alibaba/ServeGen, whose offline traces are batches: no line has a timestamp, and all prompts are
+there at once. The first arrival becomes the instant 0; a cost is what goes in and what comes out together.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from math import inf
+from operator import itemgetter
 
 from simulations.workload import Arrival
 
@@ -21,7 +23,7 @@ Row = tuple[float, float]  # (instant in seconds, LLM tokens)
 def read_trace(name: str, text: str) -> tuple[Arrival, ...]:
     """Arrivals in order; the format is told from the name. ValueError names the line."""
     read: Callable[[str], Iterator[Row]] = _rows_of_jsonl if name.endswith(".jsonl") else _rows_of_csv
-    rows = sorted(read(text))
+    rows = sorted(read(text), key=itemgetter(0))  # those of one instant stay in order
     if not rows:
         raise ValueError("the trace has no lines")
     first = rows[0][0]
@@ -39,12 +41,14 @@ def _rows_of_csv(text: str) -> Iterator[Row]:
 
 
 def _rows_of_jsonl(text: str) -> Iterator[Row]:
+    batch = '"timestamp"' not in text
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-            yield _count(row["timestamp"]) / 1000, _count(row["input_length"]) + _count(row["output_length"])
+            at = 0.0 if batch else _count(row["timestamp"]) / 1000
+            yield at, _count(row["input_length"]) + _count(row["output_length"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"line {number}: no timestamp, input_length, output_length") from error
 

@@ -253,6 +253,57 @@ class RaisesOnRefusal(Plain):
         raise OverflowError(f"attempt {event.permit}")
 
 
+class CannotBeMade(Plain):
+    """Wants what nobody gives it."""
+
+    def __init__(self, options: PlainOptions, *, colour: str) -> None:
+        raise AssertionError(options, colour)
+
+
+class AnswersText(Plain):
+    """Says it in words."""
+
+    def on(self, event: Event) -> Pace:
+        """No Pace at all."""
+        return f"fast\n{event.now}"  # type: ignore[return-value]  # that is its fault
+
+
+class RateIsText(Plain):
+    """A pace with a word in the place of a number."""
+
+    def factor(self, event: Refused) -> float:
+        del event
+        return "half"  # type: ignore[return-value]  # that is its fault
+
+    def refused(self, event: Refused) -> None:
+        self.pace = evolve(self.pace, refill_rate=self.factor(event))
+
+
+class HasNoPace(Plain):
+    """Its pace is a secret."""
+
+    @property
+    def pace(self) -> Pace:
+        """Not to be had."""
+        raise AttributeError("no\npace")
+
+    @pace.setter
+    def pace(self, pace: Pace) -> None:
+        del pace
+
+
+class ClaimsOneWord(Plain):
+    """A word where a set of words is meant."""
+
+    claims = "success_never_lowers"  # type: ignore[assignment]  # that is its fault
+
+
+class DeclinesWithoutReason(Plain):
+    """A set where a mapping is meant."""
+
+    declines: ClassVar[object] = {"limit_is_found"}
+
+
 class Declines(NeverRecovers):
     """The same, with its reasons."""
 

@@ -52,7 +52,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ("controller.assemble", "simulations.transport", "simulations.server"),
     ("controller.job", "simulations.virtual"),
     ("simulations.client", "simulations.workload", "simulations.traces", "simulations.bounds"),
-    ("simulations.scenario", "simulations.scenario_files", "simulations.trial"),
+    ("simulations.scenario", "simulations.trial"),
     (
         "simulations.limiter_client",
         "simulations.peers*",
@@ -60,7 +60,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
         "simulations.oracle",
         "simulations.tally",
     ),
-    ("simulations.measures", "simulations.closed_loop", "simulations.laws"),
+    ("simulations.measures", "simulations.scenario_files", "simulations.closed_loop", "simulations.laws"),
     ("simulations.runs",),
     ("simulations.report", "simulations.results_page", "simulations.knobs_page", "simulations.plot"),
     ("simulations.commands", "simulations.check", "simulations.law_items", "simulations.pytest_plugin"),

@@ -97,6 +97,23 @@ def test_a_policy_that_raises_breaks_the_law_and_ends_the_story() -> None:
     assert "it raised ZeroDivisionError" in verdict.story[-1]
 
 
+@pytest.mark.parametrize(
+    ("policy", "complaint", "last"),
+    [
+        (bad_policies.AnswersText, r"it answered 'fast\n1000.0' instead of a Pace", "instead of a Pace"),
+        (bad_policies.RateIsText, "refill_rate is 'half'", "refill_rate='half'"),
+        (bad_policies.HasNoPace, "it raised AttributeError: no pace", "it raised AttributeError: no pace"),
+    ],
+)
+def test_an_answer_of_the_wrong_kind_breaks_a_law_and_not_the_kit(
+    policy: type[bad_policies.Plain], complaint: str, last: str
+) -> None:
+    verdict = verdict_on(policy, "pace_can_be_kept")
+    assert verdict.text == complaint
+    assert last in verdict.story[-1]
+    assert not any("\n" in line for line in verdict.story)
+
+
 def test_the_same_seed_gives_the_same_verdict() -> None:
     one, other = (
         verdict_on(bad_policies.GrowsWhileAppLimited, "only_rate_limited_success_raises", seed=7) for _ in range(2)

@@ -108,6 +108,9 @@ def test_a_broken_law_gives_exit_code_1_the_case_and_the_command_that_finds_it_a
         (["aimd", "--policy-option", "start_rate"], "--policy-option 'start_rate' is not KEY=VALUE"),
         (["aimd", "--policy-option", "start_rate=-1"], "policy option out of range"),
         (["aimd", "--law", "pace"], "there is no law 'pace'"),
+        (["bad_policies:CannotBeMade"], "the policy can't be made: TypeError: "),
+        (["bad_policies:ClaimsOneWord"], "claims must be a set of names of laws, not 'success_never_lowers'"),
+        (["bad_policies:DeclinesWithoutReason"], "declines must map names of laws to reasons, not {'limit_is_found'}"),
         (["bad_policies:ClaimsNonsense"], "claims the law 'success_never_lower', which there is not"),
     ],
 )

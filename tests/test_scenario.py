@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from simulations.bounds import METRICS, Bound
+from simulations.closed_loop import simulate_policy
+from simulations.measures import unmeasured
 from simulations.oracle import allowed, ideal_of
 from simulations.scenario import FEEDBACK, Outage, Scenario, Span
 from simulations.scenario_files import load_scenario, scenario_names
@@ -116,9 +118,19 @@ def test_a_trace_is_read_from_beside_the_file(tmp_path: Path) -> None:
         ("[workload]\nphases = [[10, 1], [5, 1]]", "workload: phases must be in order"),
         ("[workload]\nprompts = 0", "workload: prompts must be"),
         ('[workload]\ntrace = "none.csv"', "workload.trace: none.csv can't be read"),
+        ('[workload]\ntrac = "x.csv"', 'unknown key workload.trac (did you mean "trace"?)'),
+        (
+            '[workload]\ntrace = "x.csv"\nspeed = 3',
+            "unknown key workload.speed; there are with a trace: trace, prompts",
+        ),
+        ('[workload]\ntrace = "x.csv"\nphases = [[0, 1]]', "unknown key workload.phases; there are with a trace"),
+        ("[workload]\narrivals = [[0, 1]]", "unknown key workload.arrivals"),
         ("[[outage]]\nstart = 5\nuntil = 5", "outage: until 5 is not after start 5"),
         ("[[outage]]\nstart = 5\nuntil = 6\nstatus = 404", "outage: status must be 429 or 503"),
         ("[[outage]]\nstart = 5", "outage: until is missing"),
+        ("[[outage]]\nstart = 120\nuntil = 130", "outage: 120 s is not before the end, which is at 120 s"),
+        ("[[neighbour]]\nstart = 500\nuntil = 600\nper_second = 1", "neighbour: 500 s is not before the end"),
+        ("[clients]\njoins = [0, 121]", "clients.joins: 121 s is not before the end"),
         ("[outage]\nstart = 5", "outage must be given as [[outage]]"),
         ("[[neighbour]]\nstart = 5\nuntil = 6\nper_second = 0", "neighbour: per_second must be"),
         ("[habits]\nhides_429 = 1", "habits: hides_429 must be one of true, false"),
@@ -127,6 +139,12 @@ def test_a_trace_is_read_from_beside_the_file(tmp_path: Path) -> None:
         ("[bounds.none]\nrefused = -1", "bounds.none: refused can be bounded from 0 to 100"),
         ("[bounds.none]\njain = 1.1", "bounds.none: jain can be bounded from 0 to 1"),
         ("[bounds.none]\njain = true", "bounds.none: jain can be bounded"),
+        ("[bounds.none]\njain = 0.9", "bounds.none: jain can't be met: there is one client"),
+        ("[bounds.none]\nrecovery = 60", "bounds.none: recovery can't be met: nothing ever rises"),
+        ("[bounds.none]\nrefused_after_cut = 5", "bounds.none: refused_after_cut can't be met: no limit falls"),
+        ("[bounds.none]\nrefused_in_outage = 5", "bounds.none: refused_in_outage can't be met: there is no outage"),
+        ("[bounds.none]\nfinished = 60", "bounds.none: finished can't be met: workload.prompts"),
+        ("[bounds.none]\nfirst_token = 3", "bounds.none: first_token can't be met: there is no queue"),
         ("[bounds.loud]\njain = 1", "bounds.loud: that feedback mode is not run"),
         ("[bounds]\nnone = 5", "none must be a table"),
         ("[options]\nspeed = 5", "options: give a policy as well"),
@@ -148,6 +166,11 @@ def test_a_fault_is_told_in_one_line_with_file_and_key(tmp_path: Path, more: str
         ('quota = "bucket"\nrate = 1\n', 'quota = "none"\n', "upstream: there is no limit at all"),
         ("rate = 1", "rate = 0", "upstream: the limit is 0 at the start"),
         ("rate = 1", "rate = 1\noffset = -1", "offset must be"),
+        (
+            'quota = "bucket"\nrate = 1\nburst = 5\n',
+            'quota = "none"\ntokens_per_minute = 1000\n[bounds.none]\novershoot = 5\n',
+            "bounds.none: overshoot can't be met: the limit counts LLM tokens",
+        ),
         ("duration = 120", "duration = 0", "duration must be"),
         ("duration = 120", 'duration = "long"', "duration must be"),
         ("duration = 120", 'tag = "slow"', "tag must be one of"),
@@ -215,6 +238,12 @@ def test_a_bound_knows_its_direction_and_names_what_broke_it() -> None:
     assert Bound("recovery", 60).broken_by(59.0) is None
     assert Bound("recovery", 60).broken_by(61.0) == "recovery is 61 s, should be at most 60 s"
     assert Bound("jain", 0.9).broken_by(None) == "jain is missing, should be at least 0.9"
+
+
+def test_what_can_not_be_bounded_has_no_figure_and_the_rest_has_one(tmp_path: Path) -> None:
+    scenario = loaded(tmp_path, SMALL)
+    missing = {metric for metric, figure in simulate_policy(scenario).items() if figure is None}
+    assert missing == {metric for metric in METRICS if unmeasured(scenario, metric) is not None}
 
 
 def test_every_metric_says_what_it_means() -> None:

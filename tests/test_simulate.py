@@ -155,6 +155,7 @@ def test_a_policy_that_fails_on_the_way_is_told(small: str) -> None:
     [
         ([], "no scenario: name one"),
         (["u1_fixed_windows"], 'did you mean "u1_fixed_window"?'),
+        (["u1_fixed_window", "--policy", "bad_policies:CannotBeMade"], "the policy can't be made: TypeError: "),
         (["u1_fixed_window", "--policy", "recal"], "unknown policy or peer 'recal'"),
         (["unbounded_queue", "--feedback", "headers"], "no scenario has feedback headers"),
         (["u8_five_per_minute", "--json", "/nowhere/at/all.json"], "can't be written"),

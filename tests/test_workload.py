@@ -87,6 +87,11 @@ def test_a_trace_in_jsonl_is_read_and_put_in_order() -> None:
     assert read_trace("mooncake.jsonl", JSONL) == (Arrival(0.0, 7812.0), Arrival(1.5, 7258.0))
 
 
+def test_a_trace_without_any_timestamp_is_a_batch_in_the_order_of_its_lines() -> None:
+    lines = [f'{{"request_id": {n}, "input_length": {n}, "output_length": 9}}' for n in (3, 1)]
+    assert read_trace("offline.jsonl", "\n".join(lines)) == (Arrival(0.0, 12.0), Arrival(0.0, 10.0))
+
+
 def test_the_arrivals_of_a_trace_are_the_workload() -> None:
     workload = Workload(arrivals=read_trace("azure.csv", CSV))
     backlog = workload.backlog(Random(0), joined_at=100.0)

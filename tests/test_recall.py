@@ -86,6 +86,7 @@ def test_after_a_buckets_first_refusal_the_search_goes_on_below_the_rate_that_di
 
 def test_a_search_that_survives_goes_up_by_half_of_what_is_left() -> None:
     sender = Sender()
+    sender.accept(sender.admit())
     sender.now += 3.0
     sender.now = sender.refuse(sender.admit()).held_until
     sender.accept(sender.admit())
@@ -142,7 +143,7 @@ def test_an_overload_holds_and_teaches_nothing() -> None:
 def test_refusals_before_anything_was_accepted_measure_nothing() -> None:
     sender = Sender()
     sender.run(20, lambda _: False)
-    sender.run(40, lambda _: True)
+    sender.run(60, lambda _: True)
     assert sender.policy.state.phase is Phase.START
     assert sender.policy.pace.refill_rate > 5.0
 

@@ -32,8 +32,8 @@ PATHS = {"openai": "/v1", "anthropic": "/anthropic", "gemini": "/gemini"}
 PROOFS = {"openai": 18, "anthropic": 21, "gemini": 16}
 STATUSES = (500, 502, 503, 504, 529, 408, 409, 429)
 STALLED, PATIENT = 10.0, 2.0  # s; a stall, and how long our client bears one
-EARLY = 8  # events; so much is still to come that closing must be noticed, at one event in 20 ms
-EVENT_MS = 20
+EARLY = 5  # events; so much is still to come that a client that closes there is noticed, at one event in 15 ms
+EVENT_MS = 15
 
 
 @frozen(kw_only=True)

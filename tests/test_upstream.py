@@ -186,11 +186,18 @@ async def test_a_clock_that_runs_out_during_the_drain_does_not_lose_the_answer(n
 
 
 async def test_a_cancel_during_the_drain_does_not_lose_the_answer(nursery: trio.Nursery) -> None:
-    it = await rig(nursery, head() + piece(STREAM))
+    async def give_and_cancel(peer: Peer) -> None:
+        await peer.send(head() + piece(STREAM))
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        scope.cancel()
+
+    it = await rig(nursery, give_and_cancel)
     outcomes: list[Outcome] = []
+    scope = trio.CancelScope()
     async with it.upstream:
-        with trio.move_on_after(0.1):
+        with scope:
             outcomes.append(await it.attempt())
+    assert scope.cancel_called
     assert isinstance(outcomes[0], Completed)
     nursery.cancel_scope.cancel()
 

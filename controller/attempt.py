@@ -152,8 +152,13 @@ class Attempt:
             if size > MOST_BYTES:
                 raise httpx.DecodingError(f"the answer is longer than {MOST_BYTES >> 20} MiB")
             if not take(piece):
-                tap.shut()
+                if not self._damaged():
+                    tap.shut()
                 break
+
+    def _damaged(self) -> bool:
+        """Such a stream is closed at once, not drained: then the upstream stops writing what nobody will use."""
+        return isinstance(self._refusal, Failed) and self._refusal.kind is Kind.MALFORMED
 
     def _take(self, events: list[Event], response: httpx.Response) -> bool:
         more = self._feed(events, response)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command import PATIENCE, ids, results, run, upstream, write_prompts
+from command import ids, results, run, upstream, write_prompts
+from judges import free_port, serving
 
 CONFIG = """
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -39,28 +38,11 @@ http {{
 @contextmanager
 def nginx(folder: Path, behind: str) -> Iterator[str]:
     """nginx on a free port, 10 requests per second with a burst of 5, no Retry-After; gives its base URL."""
-    program = shutil.which("nginx") or "/usr/sbin/nginx"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    program, port = shutil.which("nginx") or "/usr/sbin/nginx", free_port()
     config = folder / "nginx.conf"
     config.write_text(CONFIG.format(folder=folder, port=port, upstream=behind.removesuffix("/v1")))
-    process = subprocess.Popen([program, "-p", folder, "-c", config], stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while not _listens(port):
-            assert process.poll() is None, (folder / "error.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    with serving([program, "-p", folder, "-c", config], port, folder / "nginx.log"):
         yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.slow

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from command import upstream
+from judges import environment_with
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.judge(name="sdk")]
 SPEC = "steady?rate=2&burst=12&latency=0.05&thoughts=3"
 BROKEN = "steady?latency=0.05&fault=in-band-overloaded&fault_at=6"
 
@@ -186,10 +186,7 @@ print("all well")
     ("package", "client"), [("openai>=3,<4", OPENAI), ("anthropic>=2,<3", ANTHROPIC), ("google-genai>=3,<4", GENAI)]
 )
 def test_an_sdk_streams_text_and_usage_and_raises_its_own_errors(package: str, client: str, tmp_path: Path) -> None:
-    home = tmp_path / "sdk"
-    subprocess.run([sys.executable, "-m", "venv", home], check=True)
-    python = home / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", package], check=True)
+    python = environment_with(tmp_path / "sdk", package) / "python"
     (tmp_path / "client.py").write_text(client)
     with upstream(SPEC) as url, upstream(BROKEN) as broken:
         done = subprocess.run(

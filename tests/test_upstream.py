@@ -164,6 +164,20 @@ async def test_a_socket_held_open_after_done_neither_delays_nor_fails(nursery: t
     nursery.cancel_scope.cancel()
 
 
+async def test_a_damaged_stream_is_closed_at_once_so_that_nobody_writes_on(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    it = await rig(nursery, head() + piece(chunk("Hal")) + piece(b"data: {]\n\n") + piece(chunk("lo")))
+    async with it.upstream:
+        began_at = trio.current_time()
+        outcome = await it.attempt()
+        assert isinstance(outcome, Failed)
+        assert outcome.kind is Kind.MALFORMED
+        assert trio.current_time() == began_at, "it listened on to what it will not use"
+        assert it.pool.statistics().open == 0
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_clock_that_runs_out_during_the_drain_does_not_lose_the_answer(nursery: trio.Nursery) -> None:
     it = await rig(nursery, head() + piece(STREAM), between_payloads=0.1)
     async with it.upstream:
@@ -172,11 +186,18 @@ async def test_a_clock_that_runs_out_during_the_drain_does_not_lose_the_answer(n
 
 
 async def test_a_cancel_during_the_drain_does_not_lose_the_answer(nursery: trio.Nursery) -> None:
-    it = await rig(nursery, head() + piece(STREAM))
+    async def give_and_cancel(peer: Peer) -> None:
+        await peer.send(head() + piece(STREAM))
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        scope.cancel()
+
+    it = await rig(nursery, give_and_cancel)
     outcomes: list[Outcome] = []
+    scope = trio.CancelScope()
     async with it.upstream:
-        with trio.move_on_after(0.1):
+        with scope:
             outcomes.append(await it.attempt())
+    assert scope.cancel_called
     assert isinstance(outcomes[0], Completed)
     nursery.cancel_scope.cancel()
 

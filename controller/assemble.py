@@ -62,7 +62,7 @@ def warnings(settings: Settings, dialect: Dialect) -> list[str]:
 
 
 def checked_url(base_url: str | None) -> str:
-    """The base URL without its last slash; never echoes one that may carry a password."""
+    """The base URL without its last slash; never echoes a part of one that may carry a password or key."""
     if not base_url:
         raise ValueError("no --base-url: give the API's address, e.g. https://api.openai.com/v1, or sim:steady")
     scheme, separator, rest = base_url.partition("://")
@@ -70,11 +70,13 @@ def checked_url(base_url: str | None) -> str:
         raise ValueError("--base-url holds a user or password; give the key by --api-key-env or --api-key-file")
     if not base_url.isprintable() or " " in base_url or len(base_url) > LONGEST_URL:
         raise ValueError("--base-url holds blanks or line ends, or is too long to be one")
+    shown = re.split("[?#]", base_url)[0]
     if not separator or scheme.lower() not in ("http", "https"):
-        raise ValueError(f"--base-url {base_url!r} has no scheme; did you mean https://{base_url.lstrip('/:')} ?")
+        raise ValueError(f"--base-url {shown!r} has no scheme; did you mean https://{shown.lstrip('/:')} ?")
     rest, question, query = rest.partition("?")
     if "#" in rest + query or (question and not AZURE_VERSION.fullmatch(query)):
-        raise ValueError(f"--base-url {base_url!r} holds a query or fragment, which no path can follow")
+        words = "holds a query or fragment, which no path can follow; a key goes into --api-key-env or --api-key-file"
+        raise ValueError(f"--base-url {shown!r} {words}")
     return f"{scheme.lower()}://{_checked_host(base_url, rest)}{question}{query}"
 
 

@@ -84,8 +84,17 @@ def test_a_base_url_may_have_azures_version_and_no_other_query() -> None:
     url = "https://a.openai.azure.com/openai/deployments/d"
     assert checked_url(url + "/?api-version=2025-01-01-preview") == url + "?api-version=2025-01-01-preview"
     for query in ("?key=secret", "?api-version=1&key=secret", "?", "?api-version=1#x"):
-        with pytest.raises(ValueError, match="query or fragment"):
+        with pytest.raises(ValueError, match="query or fragment") as caught:
             checked_url(url + query)
+        assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rest", ["?alt=sse&key=", "?key=", "#key="])
+@pytest.mark.parametrize("scheme", ["https://", "", "ftp://"])
+def test_a_key_in_the_base_url_is_not_repeated(scheme: str, rest: str) -> None:
+    with pytest.raises(ValueError, match=r"--base-url '[a-z:/]*api\.example\.com/v1'") as caught:
+        checked_url(f"{scheme}api.example.com/v1{rest}{OLD}")
+    assert OLD not in str(caught.value)
 
 
 def test_a_key_file_is_read_again_only_where_it_can_be(tmp_path: Path) -> None:

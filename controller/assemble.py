@@ -22,6 +22,8 @@ from policies.contract import JSON
 
 SIMULATED = "sim:"
 LONGEST_URL = 2000  # characters
+ENDPOINT = re.compile(r"/(?:chat/completions|completions|embeddings|responses|messages)(?=\Z|\?)")  # ends a URL
+MODEL = re.compile(r"(?:/publishers/google)?/models/[^/]+\Z")  # in a URL of Gemini's
 AZURE_VERSION = re.compile(r"api-version=[\w.-]+")  # the one query a base URL may have; any other may hold a key
 
 
@@ -90,6 +92,14 @@ def _checked_host(base_url: str, rest: str) -> str:
     if not fits:
         raise ValueError(f"--base-url {base_url!r} names no host, or a port that can't be")
     return rest.rstrip("/")
+
+
+def base_of(url: str, dialect: Dialect) -> str:
+    """The base of a URL that may name an endpoint itself, as documentation does; one with a model is a ValueError."""
+    if "/models/M" in dialect.about.path and (found := MODEL.search(url)):
+        model = found[0].rpartition("/")[2].partition(":")[0]
+        raise ValueError(f"--base-url names a model: give --model {model} --base-url {url[: found.start()]}")
+    return ENDPOINT.sub("", url)
 
 
 def is_loopback(base_url: str) -> bool:

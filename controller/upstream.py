@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
 
 import httpx
 from attrs import evolve
@@ -26,6 +27,7 @@ from policies.contract import JSON
 
 SCRUBBED = "[key]"
 UNAUTHORIZED = 401
+NOWHERE = frozenset({404, 405})
 
 
 class Upstream:
@@ -79,7 +81,15 @@ class Upstream:
             fold=fold,
             hear=hear,
         )
-        return _scrubbed(key, await attempt.run(self.dialect.key_headers(key) if key is not None else {}))
+        outcome = _scrubbed(key, await attempt.run(self.dialect.key_headers(key) if key is not None else {}))
+        if isinstance(outcome, Failed) and outcome.status in NOWHERE:
+            return evolve(outcome, message=f"{outcome.message} ({self._where(request.url)})")
+        return outcome
+
+    def _where(self, url: str) -> str:
+        """What was asked, for an answer that it is not there: the model may be missing, or the base URL be wrong."""
+        bare = not urlsplit(self.base_url).path and "/v1" not in url
+        return f"POST {url}{'; does --base-url lack /v1?' if bare else ''}"
 
     def _renewed(self, refused: str | None) -> bool:
         """There is another key than the refused one now; another attempt may have found it before."""

@@ -660,7 +660,6 @@ def test_an_answer_is_continued_where_the_dialect_knows_how() -> None:
         ("gemini", "https://g/v1beta", False, "https://g/v1beta/models/m:generateContent"),
         ("vertex", "https://v/v1/projects/p/locations/l", True,
          "https://v/v1/projects/p/locations/l/publishers/google/models/m:streamGenerateContent?alt=sse"),
-        ("responses", "https://h/v1/responses", True, "https://h/v1/responses"),
         ("azure", "https://a/openai/deployments/d?api-version=2025-01-01", True,
          "https://a/openai/deployments/d/chat/completions?api-version=2025-01-01"),
         ("azure", "https://a/openai/deployments/d", True,

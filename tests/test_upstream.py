@@ -145,6 +145,18 @@ async def test_a_stream_becomes_a_completed_answer_and_the_connection_is_kept(nu
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize(("path", "asks"), [("", True), ("/v1", False), ("/other", False)])
+async def test_a_404_at_the_root_asks_for_the_version(nursery: trio.Nursery, path: str, asks: bool) -> None:
+    it = await rig(nursery, whole(b'{"detail":"Not Found"}', 404, "application/json"))
+    it.upstream.base_url = it.upstream.base_url.removesuffix("/v1") + path
+    async with it.upstream:
+        outcome = await it.attempt()
+    assert isinstance(outcome, Failed)
+    assert outcome.message.startswith(f"Not Found (POST {it.upstream.base_url}/chat/completions")
+    assert ("lack /v1?" in outcome.message) is asks
+    nursery.cancel_scope.cancel()
+
+
 async def test_any_cutting_into_http_chunks_gives_the_same_answer(nursery: trio.Nursery) -> None:
     text = "data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": "日\u2028本"}}]}, ensure_ascii=False)
     stream = text.encode() + b"\n\n" + DONE

@@ -517,6 +517,14 @@ def test_the_terminal_event_makes_good_for_deltas_that_were_lost() -> None:
     assert end.text == "Hallo"
 
 
+def test_reasoning_that_the_terminal_event_leaves_out_is_taken_from_the_deltas() -> None:
+    message: JSON = {"type": "message", "content": [{"type": "output_text", "text": "Hallo"}]}
+    for output in ([message], []):
+        events = [delta("reasoning_text", "h"), delta("reasoning_text", "m"), delta("output_text", "Hallo")]
+        answer = answer_of("responses", *events, terminal("completed", output=output))
+        assert (answer.text, answer.reasoning) == ("Hallo", "hm")
+
+
 def test_a_refusal_is_the_text() -> None:
     output: JSON = [{"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}]
     assert answer_of("responses", delta("refusal", "no"), terminal("completed", output=output)).text == "no"

@@ -22,6 +22,8 @@ from policies.contract import JSON
 
 SIMULATED = "sim:"
 LONGEST_URL = 2000  # characters
+ENDPOINT = re.compile(r"/(?:chat/completions|completions|embeddings|responses|messages)(?=\Z|\?)")  # ends a URL
+MODEL = re.compile(r"(?:/publishers/google)?/models/[^/]+\Z")  # in a URL of Gemini's
 AZURE_VERSION = re.compile(r"api-version=[\w.-]+")  # the one query a base URL may have; any other may hold a key
 
 
@@ -62,7 +64,7 @@ def warnings(settings: Settings, dialect: Dialect) -> list[str]:
 
 
 def checked_url(base_url: str | None) -> str:
-    """The base URL without its last slash; never echoes one that may carry a password."""
+    """The base URL without its last slash; never echoes a part of one that may carry a password or key."""
     if not base_url:
         raise ValueError("no --base-url: give the API's address, e.g. https://api.openai.com/v1, or sim:steady")
     scheme, separator, rest = base_url.partition("://")
@@ -70,11 +72,13 @@ def checked_url(base_url: str | None) -> str:
         raise ValueError("--base-url holds a user or password; give the key by --api-key-env or --api-key-file")
     if not base_url.isprintable() or " " in base_url or len(base_url) > LONGEST_URL:
         raise ValueError("--base-url holds blanks or line ends, or is too long to be one")
+    shown = re.split("[?#]", base_url)[0]
     if not separator or scheme.lower() not in ("http", "https"):
-        raise ValueError(f"--base-url {base_url!r} has no scheme; did you mean https://{base_url.lstrip('/:')} ?")
+        raise ValueError(f"--base-url {shown!r} has no scheme; did you mean https://{shown.lstrip('/:')} ?")
     rest, question, query = rest.partition("?")
     if "#" in rest + query or (question and not AZURE_VERSION.fullmatch(query)):
-        raise ValueError(f"--base-url {base_url!r} holds a query or fragment, which no path can follow")
+        words = "holds a query or fragment, which no path can follow; a key goes into --api-key-env or --api-key-file"
+        raise ValueError(f"--base-url {shown!r} {words}")
     return f"{scheme.lower()}://{_checked_host(base_url, rest)}{question}{query}"
 
 
@@ -88,6 +92,14 @@ def _checked_host(base_url: str, rest: str) -> str:
     if not fits:
         raise ValueError(f"--base-url {base_url!r} names no host, or a port that can't be")
     return rest.rstrip("/")
+
+
+def base_of(url: str, dialect: Dialect) -> str:
+    """The base of a URL that may name an endpoint itself, as documentation does; one with a model is a ValueError."""
+    if "/models/M" in dialect.about.path and (found := MODEL.search(url)):
+        model = found[0].rpartition("/")[2].partition(":")[0]
+        raise ValueError(f"--base-url names a model: give --model {model} --base-url {url[: found.start()]}")
+    return ENDPOINT.sub("", url)
 
 
 def is_loopback(base_url: str) -> bool:

@@ -223,6 +223,7 @@ def _upstream(
     dialect = dialect_for(settings.dialect, url)
     key = assemble.read_key(settings, environment, url, dialect)
     make_room(settings.max_in_flight)
+    url = assemble.base_of(url, dialect)
     return url, dialect, key, open_transport(url, ca_file=settings.ca_file, environ=environment)
 
 

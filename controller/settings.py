@@ -70,7 +70,7 @@ class Settings:
     model: str | None = _optional(str, "for lines that name none")
     dialect: str | None = _optional(str, "request and answer format; default: guessed from the URL")
     api_key_env: str | None = _optional(str, "environment variable that holds the API key; default: the provider's own")
-    api_key_file: str | None = _optional(str, "file that holds the API key; read again once when it is refused (401)")
+    api_key_file: str | None = _optional(str, "file that holds the API key; read again once when it is refused")
     max_tokens: int | None = _optional(int, "output tokens, for lines that say nothing", unit="LLM tokens", low=1)
     param: tuple[str, ...] = _set((), "KEY=JSON: a request parameter for lines that do not set it; repeatable")
     input_format: str = _set("jsonl", "what a line is: a JSON value, or the prompt itself", choices=INPUT_FORMATS)

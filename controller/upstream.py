@@ -1,8 +1,8 @@
 """The upstream as the worker sees it: prompts in, outcomes out.
 
 The key goes into the headers of a request and nowhere else; where an upstream echoes it, it is scrubbed. A key that
-expires (OAuth tokens live an hour) is read again from its file at a 401, and the request repeated at once if it has
-changed: no prompt is to blame, and no rate.
+expires (OAuth tokens live an hour) is read again from its file when it may be what was refused (401, or a fatal 400 or
+403), and the request repeated at once if it has changed: no prompt is to blame, and no rate.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
 
 import httpx
 from attrs import evolve
@@ -19,13 +20,14 @@ from controller.attempt import Attempt
 from controller.clocks import Clocks
 from controller.dialects.contract import Dialect, Fold, Request
 from controller.gate import Permit
-from controller.outcome import Completed, Delta, Failed, Outcome, Throttled
+from controller.outcome import Completed, Delta, Failed, Kind, Outcome, Throttled
 from controller.records import Prompt
 from controller.settings import Timeouts
 from policies.contract import JSON
 
 SCRUBBED = "[key]"
-UNAUTHORIZED = 401
+OF_KEYS = frozenset({400, 401, 403})  # Google says 400 to a key that it does not know
+NOWHERE = frozenset({404, 405})
 
 
 class Upstream:
@@ -61,7 +63,7 @@ class Upstream:
             return request
         key = self._key
         outcome = await self._ask(request, key, permit, self.dialect.fold(prompt), hear)
-        if isinstance(outcome, Failed) and outcome.status == UNAUTHORIZED and self._renewed(key):
+        if isinstance(outcome, Failed) and _may_be_the_key(outcome) and self._renewed(key):
             permit.seen.repeats += 1
             outcome = await self._ask(request, self._key, permit, self.dialect.fold(prompt), hear)
         return outcome
@@ -79,7 +81,19 @@ class Upstream:
             fold=fold,
             hear=hear,
         )
-        return _scrubbed(key, await attempt.run(self.dialect.key_headers(key) if key is not None else {}))
+        outcome = _scrubbed(key, await attempt.run(self.dialect.key_headers(key) if key is not None else {}))
+        if isinstance(outcome, Failed) and outcome.status in NOWHERE:
+            return evolve(outcome, message=f"{outcome.message} ({self._where(request.url)})")
+        return outcome
+
+    def _where(self, url: str) -> str:
+        """What was asked, for an answer that it is not there: the model may be missing, or the base URL be wrong."""
+        bare = not urlsplit(self.base_url).path and urlsplit(url).path in (
+            "/chat/completions",
+            "/embeddings",
+            "/responses",
+        )
+        return f"POST {url}{'; does --base-url lack /v1?' if bare else ''}"
 
     def _renewed(self, refused: str | None) -> bool:
         """There is another key than the refused one now; another attempt may have found it before."""
@@ -107,6 +121,10 @@ class Upstream:
 
     def __repr__(self) -> str:
         return f"<Upstream {self.base_url} dialect={self.dialect.name} transport={self.transport!r}>"
+
+
+def _may_be_the_key(failed: Failed) -> bool:
+    return failed.kind is Kind.FATAL and failed.status in OF_KEYS
 
 
 def _fits_header(key: str) -> bool:

@@ -24,7 +24,7 @@ from controller.outcome import Answer, Completed, Delta, Failed, Kind, Outcome, 
 from controller.records import Prompt, Result, Timing
 from controller.retry import Backoff, instant
 from controller.telemetry import Exit, Stop, Tally
-from controller.upstream import Upstream
+from controller.upstream import NOWHERE, Upstream
 
 FREE_FAILURES = 2  # times the budget of failures
 # What breaks off an answer whose text so far is good: a cut, a clock of ours, a failure that the stream tells of.
@@ -129,6 +129,9 @@ class _Round:
             self._tell(echo.rest())
         else:
             tally.last_trouble = describe(outcome)
+        if isinstance(outcome, Failed) and outcome.status in NOWHERE and self.whole.parts:
+            # Prefixes may have a place of their own (DeepSeek's /beta) that a gateway lacks: no reason to stop the run.
+            return evolve(outcome, kind=Kind.PROMPT)
         return outcome
 
     def _tell(self, deltas: list[Delta]) -> None:

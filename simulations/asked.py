@@ -78,7 +78,7 @@ def model_of(values: Mapping[str, JSON]) -> str:
     return model.encode("utf-8", "replace").decode()
 
 
-def message(role: str, content: JSON) -> JSON:
+def message(role: str, content: JSON) -> dict[str, JSON]:
     """A message as chat completions write it; content made of text parts alone is one string."""
     if isinstance(content, list) and content and all(_is_text(part) for part in content):
         return {"role": role, "content": text_of(content)}

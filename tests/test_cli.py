@@ -193,6 +193,19 @@ def test_two_runs_cannot_write_the_same_results(tmp_path: Path) -> None:
 # -- bad input
 
 
+@pytest.mark.parametrize("endpoint", ["/chat/completions", "/responses", "/messages", "/"])
+def test_a_base_url_may_name_the_endpoint_itself(tmp_path: Path, quick: str, endpoint: str) -> None:
+    done = run(write_prompts(tmp_path / "p.jsonl", 1), "--base-url", quick + endpoint, "--model", "m")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["text"]
+
+
+def test_what_is_not_there_is_named_with_its_url(tmp_path: Path, quick: str) -> None:
+    done = run(write_prompts(tmp_path / "p.jsonl", 1), "--base-url", f"{quick}/nope", "--model", "m")
+    assert done.returncode == 3
+    assert f"(POST {quick}/nope/chat/completions)" in done.stderr
+
+
 def one_line_error(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
     """A message of one line that holds `words`, no traceback, nothing on stdout."""
     assert done.returncode == code, done.stderr
@@ -211,6 +224,10 @@ def one_line_error(done: subprocess.CompletedProcess[str], *words: str, code: in
         (["p.jsonl"], ["--base-url"]),
         (["p.jsonl", "--base-url", "api.example.com/v1"], ["no scheme", "https://api.example.com/v1"]),
         (["p.jsonl", "--base-url", "ftp://x/v1"], ["scheme"]),
+        (
+            ["p.jsonl", "--base-url", "http://127.0.0.1:9/v1beta/models/gem-1:generateContent"],
+            ["--model gem-1", "--base-url http://127.0.0.1:9/v1beta"],
+        ),
         (["p.jsonl", "--base-url", "http:///v1"], ["host"]),
         (["p.jsonl", "--base-url", "http://x:99999/v1"], ["port"]),
         (["p.jsonl", "--base-url", "https://api.example.com/v1"], ["key", "api.example.com", "--api-key-env"]),

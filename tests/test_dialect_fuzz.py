@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from controller.dialects.contract import Dialect, Request
-from controller.dialects.openai_chat import OpenAIChat
 from controller.dialects.table import DIALECTS
 from controller.outcome import Answer, Completed, Failed, Outcome, Throttled
 from controller.records import Prompt, Result, dump_result
@@ -33,12 +32,14 @@ EVENTS = [
     "response.incomplete", "response.failed", "text_delta", "input_json_delta", "thinking_delta", "citations_delta",
     "message", "text", "output_text", "function_call", "tool_use",
 ]  # fmt: skip
+PROMPT = Prompt(id=None, key="0" * 32, source="-", line=1, request={})
 KEYS = [
     "type", "error", "message", "code", "status", "details", "delta", "content", "content_block", "index", "text",
     "thinking", "partial_json", "usage", "input_tokens", "output_tokens", "stop_reason", "response", "output",
     "incomplete_details", "reason", "candidates", "parts", "finishReason", "promptFeedback", "blockReason",
     "usageMetadata", "promptTokenCount", "candidatesTokenCount", "thought", "role", "model", "choices",
-    "finish_reason", "message", "object", "@type", "retryDelay", "violations", "quotaId", "metadata", "headers",
+    "finish_reason", "native_finish_reason", "reasoning_content", "refusal", "tool_calls", "x_groq", "prompt_tokens",
+    "completion_tokens", "object", "@type", "retryDelay", "violations", "quotaId", "metadata", "headers",
 ]  # fmt: skip
 scalars = (
     st.sampled_from([*EVENTS, "overloaded_error", "STOP", "end_turn", "completed", "failed", "\ud835", "[DONE]", "34s"])
@@ -75,13 +76,12 @@ headers = st.dictionaries(
 
 def outcome_of(dialect: Dialect, stream: bytes, cuts: list[int]) -> Outcome:
     """What a stream comes to, in these pieces, folded as an attempt does it."""
-    splitter, fold = Splitter(), dialect.fold()
+    splitter, fold = Splitter(), dialect.fold(PROMPT)
     edges = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
     events = [event for a, b in pairwise(edges) for event in splitter.feed(stream[a:b])]
     for event in [*events, *splitter.close()]:
         refused = fold.feed(event)
-        if not isinstance(dialect, OpenAIChat):
-            assert all(delta.text.encode() for delta in fold.fresh())
+        assert all(delta.text.encode() for delta in fold.fresh())
         if refused is not None:
             assert fold.finished
             return refused

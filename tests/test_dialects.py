@@ -517,6 +517,14 @@ def test_the_terminal_event_makes_good_for_deltas_that_were_lost() -> None:
     assert end.text == "Hallo"
 
 
+def test_reasoning_that_the_terminal_event_leaves_out_is_taken_from_the_deltas() -> None:
+    message: JSON = {"type": "message", "content": [{"type": "output_text", "text": "Hallo"}]}
+    for output in ([message], []):
+        events = [delta("reasoning_text", "h"), delta("reasoning_text", "m"), delta("output_text", "Hallo")]
+        answer = answer_of("responses", *events, terminal("completed", output=output))
+        assert (answer.text, answer.reasoning) == ("Hallo", "hm")
+
+
 def test_a_refusal_is_the_text() -> None:
     output: JSON = [{"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}]
     assert answer_of("responses", delta("refusal", "no"), terminal("completed", output=output)).text == "no"
@@ -660,7 +668,6 @@ def test_an_answer_is_continued_where_the_dialect_knows_how() -> None:
         ("gemini", "https://g/v1beta", False, "https://g/v1beta/models/m:generateContent"),
         ("vertex", "https://v/v1/projects/p/locations/l", True,
          "https://v/v1/projects/p/locations/l/publishers/google/models/m:streamGenerateContent?alt=sse"),
-        ("responses", "https://h/v1/responses", True, "https://h/v1/responses"),
         ("azure", "https://a/openai/deployments/d?api-version=2025-01-01", True,
          "https://a/openai/deployments/d/chat/completions?api-version=2025-01-01"),
         ("azure", "https://a/openai/deployments/d", True,

@@ -84,8 +84,17 @@ def test_a_base_url_may_have_azures_version_and_no_other_query() -> None:
     url = "https://a.openai.azure.com/openai/deployments/d"
     assert checked_url(url + "/?api-version=2025-01-01-preview") == url + "?api-version=2025-01-01-preview"
     for query in ("?key=secret", "?api-version=1&key=secret", "?", "?api-version=1#x"):
-        with pytest.raises(ValueError, match="query or fragment"):
+        with pytest.raises(ValueError, match="query or fragment") as caught:
             checked_url(url + query)
+        assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rest", ["?alt=sse&key=", "?key=", "#key="])
+@pytest.mark.parametrize("scheme", ["https://", "", "ftp://"])
+def test_a_key_in_the_base_url_is_not_repeated(scheme: str, rest: str) -> None:
+    with pytest.raises(ValueError, match=r"--base-url '[a-z:/]*api\.example\.com/v1'") as caught:
+        checked_url(f"{scheme}api.example.com/v1{rest}{OLD}")
+    assert OLD not in str(caught.value)
 
 
 def test_a_key_file_is_read_again_only_where_it_can_be(tmp_path: Path) -> None:
@@ -102,7 +111,11 @@ def test_a_key_file_is_read_again_only_where_it_can_be(tmp_path: Path) -> None:
 
 
 async def attempts(
-    nursery: trio.Nursery, reread: Callable[[], str | None], accepted: str, at_once: int = 1
+    nursery: trio.Nursery,
+    reread: Callable[[], str | None],
+    accepted: str,
+    at_once: int = 1,
+    refusal: tuple[int, bytes] = (401, b'{"error":"no such key: %s"}'),
 ) -> tuple[list[Outcome], list[bytes]]:
     """What attempts with the old key come to at a server that takes only `accepted`, and the requests it saw."""
     requests: list[bytes] = []
@@ -113,7 +126,8 @@ async def attempts(
             requests.append(request)
             good = f"Bearer {accepted}".encode() in request
             echo = request.partition(b"Bearer ")[2].partition(b"\r\n")[0]
-            await peer.send(whole(STREAM) if good else whole(b'{"error":"no such key: ' + echo + b'"}', 401))
+            status, words = refusal
+            await peer.send(whole(STREAM) if good else whole(words.replace(b"%s", echo), status))
 
     async def one() -> None:
         outcomes.append(await upstream.attempt(PROMPT, cast(Permit, FakePermit())))
@@ -128,6 +142,20 @@ async def attempts(
                     inner.start_soon(one)
     nursery.cancel_scope.cancel()
     return outcomes, requests
+
+
+GOOGLES = b'{"error":{"code":400,"message":"not valid","details":[{"reason":"API_KEY_INVALID"}]}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "blames_key"),
+    [(400, GOOGLES, True), (403, b"{}", True), (400, b"{}", False), (404, b"{}", False)],
+)
+async def test_a_400_or_403_reads_the_key_again_where_it_may_be_to_blame(
+    nursery: trio.Nursery, status: int, words: bytes, blames_key: bool
+) -> None:
+    outcomes, requests = await attempts(nursery, lambda: NEW, NEW, refusal=(status, words))
+    assert (isinstance(outcomes[0], Completed), len(requests)) == (blames_key, 1 + blames_key)
 
 
 async def test_a_401_reads_the_key_again_and_goes_on_with_a_new_one(nursery: trio.Nursery) -> None:

@@ -46,6 +46,7 @@ def test_any_words_name_a_known_dimension_and_period_or_none(text: str, kind: st
         ("on output tokens per minute (OTPM): Limit 9, Used 8, Requested 1.", "output_tokens", MINUTE),
         ("Number of concurrent connections has exceeded your rate limit", "concurrency", None),
         ("Rate limit reached for m on concurrency: Limit 4, Used 4, Requested 1.", "concurrency", None),
+        ("Max parallel request limit reached. Limit: 10, current: 10", "concurrency", None),
         ("limit of 3 requests per second", "requests", SECOND),
         ("limited to 60 requests per minute and 500 requests per day; try again in 5s", "requests", None),
         ("requests per minute or tokens per minute", None, MINUTE),
@@ -95,6 +96,7 @@ def test_a_daily_quota_without_any_hint_stops_the_run() -> None:
         (404, b"", {"x-should-retry": "true"}, Kind.FATAL),
         (400, error("x", code="image_too_large"), {}, Kind.PROMPT),
         (503, b"<h1>Maintenance</h1>", {}, Kind.SERVER),
+        (503, error("upstream request timed out after 1000 seconds"), {}, Kind.SERVER),
     ],
 )
 def test_a_failure_is_of_this_kind(status: int, body: JSON | bytes, headers: dict[str, str], kind: Kind) -> None:

@@ -145,6 +145,40 @@ async def test_a_stream_becomes_a_completed_answer_and_the_connection_is_kept(nu
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize(("path", "asks"), [("", True), ("/v1", False), ("/other", False)])
+async def test_a_404_at_the_root_asks_for_the_version(nursery: trio.Nursery, path: str, asks: bool) -> None:
+    it = await rig(nursery, whole(b'{"detail":"Not Found"}', 404, "application/json"))
+    it.upstream.base_url = it.upstream.base_url.removesuffix("/v1") + path
+    async with it.upstream:
+        outcome = await it.attempt()
+    assert isinstance(outcome, Failed)
+    assert outcome.message.startswith(f"Not Found (POST {it.upstream.base_url}/chat/completions")
+    assert ("lack /v1?" in outcome.message) is asks
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("word", "status"), [("insufficient_quota", 429), ("invalid_api_key", 401)])
+async def test_a_fatal_error_within_a_stream_has_the_status_that_it_has_outside(
+    nursery: trio.Nursery, word: str, status: int
+) -> None:
+    error = json.dumps({"error": {"message": "no more", "type": "invalid_request_error", "code": word}}).encode()
+    outcome = await outcome_of(nursery, whole(b"data: " + error + b"\n\n"))
+    assert isinstance(outcome, Failed)
+    assert (outcome.kind, outcome.status) == (Kind.FATAL, status)
+
+
+async def test_a_quota_of_a_day_is_named_where_the_text_speaks_of_seconds(nursery: trio.Nursery) -> None:
+    quotas = {"@type": "google.rpc.QuotaFailure", "violations": [{"quotaId": "GenerateRequestsPerDay-FreeTier"}]}
+    error = {"error": {"message": "Please retry in 22s.", "status": "RESOURCE_EXHAUSTED", "details": [quotas]}}
+    it = await rig(nursery, whole(json.dumps(error).encode(), 429, "application/json"), "gemini")
+    async with it.upstream:
+        outcome = await it.attempt()
+    assert isinstance(outcome, Failed)
+    expected = "the quota of a day is spent (GenerateRequestsPerDay-FreeTier): Please retry in 22s."
+    assert (outcome.kind, outcome.message) == (Kind.FATAL, expected)
+    nursery.cancel_scope.cancel()
+
+
 async def test_any_cutting_into_http_chunks_gives_the_same_answer(nursery: trio.Nursery) -> None:
     text = "data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": "日\u2028本"}}]}, ensure_ascii=False)
     stream = text.encode() + b"\n\n" + DONE

@@ -46,6 +46,11 @@ _PROMISE = re.compile(
     rf"(?:again|retry|retrying|wait|resets?)\b[^0-9]{{0,40}}?(?<!-)\b({_CLOCK}|{_PARTS})", re.IGNORECASE
 )
 _ANYWHERE = re.compile(rf"\b(?:in|after)\s+({_CLOCK}|{_PARTS})", re.IGNORECASE)
+# What is past, or a window: "timed out after 600 seconds", "10 requests in 60 seconds".
+_NO_PROMISE = re.compile(
+    rf"(?:time[- ]?out|timed out|waited|gave up|failed|requests|tokens|calls)\s+(?:in|after)\s+(?:{_CLOCK}|{_PARTS})",
+    re.IGNORECASE,
+)
 _PLAIN = re.compile(_NUMBER)
 _BETWEEN_DUPLICATES = re.compile(r",(?!\s*[0-9]{1,2}[ -][A-Za-z]{3})")  # not the comma of "Wed, 21 Oct 2015"
 
@@ -149,7 +154,7 @@ def _from_details(details: JSON) -> float | None:
 
 
 def _from_text(text: str) -> float | None:
-    text = text[:TEXT_LIMIT]
+    text = _NO_PROMISE.sub("", text[:TEXT_LIMIT])
     for pattern in (_PROMISE, _ANYWHERE):
         delay = _largest([_duration(match) for match in pattern.findall(text)])
         if delay is not None:

@@ -16,7 +16,7 @@ SECOND, MINUTE, HOUR, DAY = 1.0, 60.0, 3600.0, 86_400.0  # in seconds
 
 _PER = r"[ _-]?per[ _-]?"
 _DIMENSIONS = (
-    ("concurrency", r"concurren|parallel requests|simultaneous"),
+    ("concurrency", r"concurren|parallel requests?|simultaneous"),
     ("input_tokens", r"input[ _-]?tokens?|\bITP[SMHD]\b"),
     ("output_tokens", r"output[ _-]?tokens?|\bOTP[SMHD]\b"),
     ("tokens", rf"(?<!input)(?<!input[ _-])(?<!output)(?<!output[ _-])tokens?{_PER}|\bTP[SMHD]\b|token rate limit"),

@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 from attrs import evolve, field, frozen
 
-from controller.dialects.bodies import excerpt, parsed
+from controller.dialects.bodies import excerpt, parsed, shortened
 from controller.dialects.complaints import Complaint, complaint_of
 from controller.dialects.hints import DIMENSIONS, X_RATELIMIT, LimitHeaders, rate_limits, retry_after
 from controller.dialects.quotas import DAY, named_dimension, named_period
@@ -38,8 +38,9 @@ _STATUS_OF_WORD = {
     "invalid_request_error": 400, "badrequesterror": 400, "invalid_prompt": 400, "context_length_exceeded": 400,
     "invalid_argument": 400, "authentication_error": 401, "unauthenticated": 401, "billing_error": 402,
     "permission_error": 403, "permission_denied": 403, "unsupported_country_region_territory": 403,
-    "not_found_error": 404, "not_found": 404,
-    "model_not_found": 404, "request_too_large": 413, "cancelled": 499, "timeout_error": 504, "deadline_exceeded": 504,
+    "not_found_error": 404, "not_found": 404, "model_not_found": 404, "invalid_api_key": 401,
+    "insufficient_quota": 429, "billing_not_active": 429,
+    "request_too_large": 413, "cancelled": 499, "timeout_error": 504, "deadline_exceeded": 504,
 }  # fmt: skip
 _FATAL_STATUS = frozenset({401, 402, 403, 404, 405, 407, 410, 501, 505})
 _TRANSIENT_STATUS = frozenset({408, 409, 424, 425, 499})
@@ -102,6 +103,8 @@ def refusal(
         if waits:
             return evolve(throttled, retry_after=max(waits))
         kind = Kind.FATAL  # nobody says an end of it: waiting minute by minute is hopeless
+    if kind is Kind.FATAL and named_period(complaint.quotas, any_of=True) == DAY:  # the text may say "retry in 22s"
+        message = f"the quota of a day is spent ({shortened(complaint.quotas)}): {message}"
     kept = parsed(body) or excerpt(body) or None
     return Failed(kind=kind, message=message, status=status, code=complaint.code, body=kept)
 

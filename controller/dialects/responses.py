@@ -50,18 +50,6 @@ AZURE_ABOUT = evolve(
 )
 
 
-def responses_path(base_url: str, endpoint: str) -> str:
-    """Below the base URL, unless that is the endpoint's own."""
-    base, _, _ = base_url.partition("?")
-    return base_url if base.endswith(f"/{endpoint}") else joined(base_url, endpoint)
-
-
-def azure_responses_path(base_url: str, endpoint: str) -> str:
-    """The same below Azure's /openai/v1."""
-    base, _, _ = base_url.partition("?")
-    return base_url if base.endswith(f"/{endpoint}") else azure_path(base_url, endpoint)
-
-
 @define(kw_only=True)
 class Responses:
     """The Responses API, at OpenAI, at Azure or at a server that has it."""
@@ -70,7 +58,7 @@ class Responses:
     about: About = ABOUT
     refuses_inside_200: bool = False
     carry: Callable[[str], dict[str, str]] = bearer
-    address: Callable[[str, str], str] = responses_path
+    address: Callable[[str, str], str] = joined
 
     def request(self, base_url: str, prompt: Prompt) -> Request | Failed:
         """Streamed unless the line said otherwise."""
@@ -118,7 +106,7 @@ class Responses:
 
 
 RESPONSES = Responses()
-AZURE_RESPONSES = Responses(name="azure-responses", about=AZURE_ABOUT, carry=azure_key, address=azure_responses_path)
+AZURE_RESPONSES = Responses(name="azure-responses", about=AZURE_ABOUT, carry=azure_key, address=azure_path)
 
 
 def _body(request: Mapping[str, JSON]) -> dict[str, JSON]:

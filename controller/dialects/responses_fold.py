@@ -3,8 +3,8 @@
 https://platform.openai.com/docs/api-reference/responses-streaming. Exactly one terminal event is the proof of
 completion: `response.completed` or `response.incomplete` (cut by a limit or a filter: an answer with a finish reason).
 `response.failed`, `response.cancelled` and `error` are failures, judged by their code since the status was 200. The
-terminal event repeats the whole response: its text is the answer's; the deltas stand in where a gateway leaves it out.
-Unknown events, keep-alives among them, are skipped.
+terminal event repeats the whole response: its texts are the answer's; the deltas stand in where a gateway leaves them
+out. Unknown events, keep-alives among them, are skipped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class ResponseFold:
     usage: Usage | None = None
     _response: dict[str, JSON] | None = None  # of the terminal event
     _pieces: Pieces = field(factory=Pieces)
-    _said: list[str] = field(factory=list)  # not what is thought
+    _said: list[str] = field(factory=list)
+    _thought: list[str] = field(factory=list)
     _begun: bool = False
     _failure: Throttled | Failed | None = None
 
@@ -85,7 +86,7 @@ class ResponseFold:
         if kind in _SAID or kind in _THOUGHT:
             piece = string(document.get("delta"))
             self._pieces.add(0, piece, reasoning=kind in _THOUGHT)
-            self._said += [piece] if kind in _SAID else []
+            (self._said if kind in _SAID else self._thought).append(piece)
         response = document.get("response")
         if isinstance(response, dict) and response.get("usage"):
             self.usage = response_usage(response["usage"])
@@ -103,6 +104,10 @@ class ResponseFold:
             content: JSON = [{"type": "output_text", "text": told, "annotations": []}]
             message: JSON = {"type": "message", "role": "assistant", "content": content}
             response["output"] = [*dicts(response.get("output")), message] if told else response.get("output")
+        output, thought = dicts(response.get("output")), mended("".join(self._thought))
+        if output and thought and not _joined(response, "reasoning"):
+            item: JSON = {"type": "reasoning", "summary": [{"type": "summary_text", "text": thought}]}
+            response["output"] = [item, *output]
         outcome = response_outcome(response)
         return outcome if isinstance(outcome, Throttled | Failed) else None
 

@@ -22,6 +22,7 @@ PATHS = (
     ("openai.azure.com", "/responses/", "azure-responses"),
     ("services.ai.azure.com", "/responses/", "azure-responses"),
     ("", "/responses/", "responses"),
+    ("", "/v1/messages/", "anthropic"),
     ("", "/anthropic/", "anthropic"),
     ("generativelanguage.googleapis.com", "/openai/", "gemini-openai"),
     ("generativelanguage.googleapis.com", "", "gemini"),

@@ -173,7 +173,7 @@ def _messages(values: Mapping[str, JSON]) -> list[JSON]:
     given = values.get("messages")
     if not isinstance(given, list) or not given:
         raise ValueError("messages: Field required")
-    messages = []
+    messages: list[JSON] = []
     for i, each in enumerate(given):
         if not isinstance(each, dict) or each.get("role") not in ("user", "assistant"):
             raise ValueError(f"messages.{i}.role: Input should be 'user' or 'assistant'")

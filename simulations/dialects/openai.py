@@ -20,6 +20,7 @@ from simulations.asked import (
     Asked,
     boolean,
     digest,
+    message,
     model_of,
     read_object,
     tokens_of,
@@ -145,13 +146,13 @@ def _parse_chat(model: str, values: Mapping[str, JSON]) -> Asked:
     messages = values.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ValueError("Missing required parameter: 'messages'.")
-    if not all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in messages):
+    if not all(isinstance(each, dict) and isinstance(each.get("role"), str) for each in messages):
         raise ValueError("Missing required parameter: 'messages[].role'.")
     options = values.get("stream_options")
     limits = [whole(values, key, MOST_OUTPUT_TOKENS) for key in ("max_completion_tokens", "max_tokens")]
     return Asked(
         endpoint="chat/completions",
-        digest=digest(messages),
+        digest=digest([_plain(each) for each in messages if isinstance(each, dict)]),
         model=model,
         input_tokens=tokens_of(messages),
         stream=boolean(values, "stream"),
@@ -159,6 +160,12 @@ def _parse_chat(model: str, values: Mapping[str, JSON]) -> Asked:
         choices=whole(values, "n", MOST_CHOICES) or 1,
         max_output_tokens=min((limit for limit in limits if limit is not None), default=None),
     )
+
+
+def _plain(given: dict[str, JSON]) -> JSON:
+    """The message as it counts for the prompt's identity: parts of text are one string."""
+    plain = message(str(given["role"]), given.get("content"))
+    return given | {key: value for key, value in plain.items() if key in given}
 
 
 def _message(answer: Answer, index: int) -> JSON:

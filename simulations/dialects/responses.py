@@ -178,7 +178,14 @@ def _response(answer: Answer, status: str) -> JSON:
         "output_tokens_details": {"reasoning_tokens": answer.thought_tokens},
         "total_tokens": read + written,
     }
-    return {**bare, "incomplete_details": why, "output": [_message(answer, status)], "usage": usage}
+    output: JSON = [*_reasoning(answer), _message(answer, status)]
+    return {**bare, "incomplete_details": why, "output": output, "usage": usage}
+
+
+def _reasoning(answer: Answer) -> list[JSON]:
+    thoughts = answer.choices[0].thoughts
+    summary: JSON = [{"type": "summary_text", "text": "".join(thoughts)}]
+    return [{"id": f"rs_{answer.name}", "type": "reasoning", "summary": summary}] if thoughts else []
 
 
 def _bare(name: str, model: str, status: str) -> dict[str, JSON]:

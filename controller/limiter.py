@@ -161,7 +161,7 @@ class Limiter:
 
     def _answered(self, booking: Booking, outcome: Completed | Failed, now: float) -> None:
         """An accepted attempt came to a whole answer, or to none: a maintenance page, streams that are cut."""
-        if isinstance(outcome, Completed):
+        if isinstance(outcome, Completed) or outcome.kept:
             changed = self._broken.end()
         else:
             changed = outcome.kind in TRANSIENT

@@ -110,6 +110,7 @@ class Failed:
     sent: bool = True
     body: JSON = None  # the error body as the upstream sent it, for Batch output
     part: Part | None = field(default=None, repr=False)  # text that had come by then
+    kept: bool = False  # its part stays and will be continued: as good as an answer to whoever counts trouble
 
 
 Outcome = Completed | Throttled | Failed

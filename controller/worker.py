@@ -88,8 +88,10 @@ class _Round:
             async with gate.admit(_one_request, owner=self.prompt.key, again=again) as permit:
                 if permit is None:
                     return None
-                permit.outcome = await self._attempt(permit)
-            outcome = permit.outcome
+                outcome = await self._attempt(permit)
+                if isinstance(outcome, Failed) and self._goes_on(outcome):
+                    outcome = evolve(outcome, kept=True)
+                permit.outcome = outcome
             match outcome:
                 case Completed():
                     return self._result(permit, answer=outcome.answer)
@@ -101,7 +103,7 @@ class _Round:
                     self.bench.stop.ask(Exit.UPSTREAM, describe(outcome))
                     return None
                 case Failed():
-                    again = self._goes_on(outcome)
+                    again = outcome.kept
                     pause = 0.0 if again else self._pause(permit, outcome)
                     if pause is None:
                         return self._result(permit, error=outcome)

@@ -210,6 +210,17 @@ def test_answers_that_are_never_whole_hold_the_key_although_they_are_accepted() 
     assert limiter.statistics(now + 2).probing is False
 
 
+def test_parts_that_will_be_continued_are_no_trouble() -> None:
+    """A gateway that cuts every answer is slow to finish them, and no reason to send less."""
+    limiter = fixed_limiter(1000.0)
+    for n in range(20):
+        booking = admitted(limiter, float(n))
+        limiter.accept(booking, {}, n + 0.1)
+        settled = limiter.settle(booking, Failed(kind=Kind.TRUNCATED, message="cut", status=200, kept=True), n + 0.2)
+        assert settled.spends_budget
+        assert limiter.held_until <= n + 0.2
+
+
 def two_dimensions() -> Limiter:
     buckets = {}
     for name in ("requests", "tokens"):

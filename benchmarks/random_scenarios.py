@@ -79,6 +79,18 @@ def measure_all(count: int, first: int, policy: str) -> list[Case]:
         return pool.map(measure, jobs, chunksize=4)
 
 
+def broken(cases: Sequence[Case]) -> list[str]:
+    """The goals that do not hold, in words."""
+    goodput, refused = [case.goodput for case in cases], [case.refused for case in cases]
+    goals = {
+        "second-half goodput at p5 under 96 %": statistics.quantiles(goodput, n=20)[0] >= 96,
+        "a case under 90 %": min(goodput) >= 90,
+        "429 share above 0.4 % at the median": statistics.median(refused) <= 0.4,
+        "429 share above 1.3 % at p95": statistics.quantiles(refused, n=20)[-1] <= 1.3,
+    }
+    return [words for words, holds in goals.items() if not holds]
+
+
 def report(cases: Sequence[Case]) -> list[str]:
     """Quantiles, and the worst by goodput and by share of refusals."""
     goodput, refused = [case.goodput for case in cases], [case.refused for case in cases]

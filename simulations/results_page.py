@@ -13,6 +13,8 @@ TOLD = {
     "retry-after": "A 429 carries Retry-After in whole seconds, rounded up",
     "headers": "Every answer carries limit, remaining and reset, a 429 Retry-After as well",
 }
+ADAPTIVE = frozenset({"datadesigner", "lance", "vector-arc", "mlflow", "botocore"})
+CLEARLY = (1.0, 0.2)  # points of goodput and of the share of 429s
 INTRO = """# Results of the simulator
 
 Written by `{command}`; do not edit. Each figure is a mean over {seeds} seeds, ± the standard deviation between them;
@@ -26,7 +28,8 @@ window; the figure behind the slash is the share of 429s in percent. Read them t
 def page(cells: Sequence[Cell], command: str) -> str:
     """The whole file."""
     seeds = max((len(cell.runs) for cell in cells), default=0)
-    parts = [INTRO.format(command=command, seeds=seeds), *_comparisons(cells), *_details(cells), *_broken(cells)]
+    intro = INTRO.format(command=command, seeds=seeds)
+    parts = [intro, *_comparisons(cells), *_details(cells), *_beaten(cells), *_broken(cells)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -59,6 +62,27 @@ def _details(cells: Sequence[Cell]) -> Iterator[str]:
         for cell in bounded
     ]
     yield _table(["scenario", "feedback", "policy", "goodput / 429 %", *titles], rows)
+
+
+def _beaten(cells: Sequence[Cell]) -> Iterator[str]:
+    """Peers that find the limit themselves and do better in goodput and refusals at once."""
+    defaults = {(cell.scenario.name, cell.feedback): cell for cell in cells if cell.is_bounded}
+    rivals = [cell for cell in cells if cell.contender in ADAPTIVE]
+    if not rivals:
+        return
+    yield f"## Peers better than the default by {CLEARLY[0]:g} % goodput and {CLEARLY[1]:g} % of 429s together\n"
+    yield f"Of those that adapt and are told no limit: {', '.join(sorted(ADAPTIVE))}.\n"
+    found = [cell for cell in rivals if _is_better(cell, defaults.get((cell.scenario.name, cell.feedback)))]
+    yield from (f"- {cell.scenario.name}, {cell.feedback}: {cell.contender} {pair(cell)}" for cell in found)
+    yield "" if found else "None.\n"
+
+
+def _is_better(cell: Cell, default: Cell | None) -> bool:
+    figures = [each.figure(name) for each in (cell, default) if each is not None for name in PAIR]
+    means = [figure.mean for figure in figures if figure is not None]
+    if len(means) < 4:
+        return False
+    return means[0] > means[2] + CLEARLY[0] and means[1] < means[3] - CLEARLY[1]
 
 
 def _broken(cells: Sequence[Cell]) -> Iterator[str]:

@@ -97,7 +97,7 @@ class _Virtual:
         async def read(
             accept_prompt: Callable[[Prompt], Awaitable[None]], accept_result: Callable[[Result], Awaitable[None]]
         ) -> None:
-            await read_prompts([_memory_source(self.lines)], intake, accept_prompt, accept_result)
+            await read_prompts([memory_source(self.lines)], intake, accept_prompt, accept_result)
 
         async def write(results: list[Result]) -> None:
             await journal.write([dump_result(result) for result in results])
@@ -145,7 +145,9 @@ def _appender(written: list[bytes]) -> Append:
     return append
 
 
-def _memory_source(lines: Iterable[bytes]) -> Source:
+def memory_source(lines: Iterable[bytes]) -> Source:
+    """Lines as a source that can be read once."""
+
     @asynccontextmanager
     async def opened() -> AsyncIterator[ReadChunk]:
         remaining = iter(lines)

@@ -7,8 +7,7 @@ can do (a reset, a proxy, a descriptor) is tested with sockets.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import pairwise
 
 import httpcore
@@ -24,7 +23,7 @@ from controller.dialects.table import dialect_for
 from controller.identity import Identities
 from controller.records import Prompt, Result, dump_result
 from controller.settings import Settings
-from controller.sources import Intake, ReadChunk, Source, read_prompts
+from controller.sources import Intake, read_prompts
 from controller.telemetry import Exit, Stop, Tally
 from controller.transport import Pool
 from controller.upstream import Upstream
@@ -32,7 +31,7 @@ from policies.contract import JSON
 from simulations.profile import load_profile
 from simulations.provider import Provider
 from simulations.server import serve_stream
-from simulations.virtual import make_deterministic
+from simulations.virtual import make_deterministic, memory_source
 
 WALL = 1_700_000_000.0  # seconds since the epoch at the start of a run
 DIALECTS = ("openai", "responses", "anthropic", "gemini")
@@ -156,7 +155,7 @@ class _Wire(httpcore.AsyncNetworkBackend):
         self, accept_prompt: Callable[[Prompt], Awaitable[None]], accept_result: Callable[[Result], Awaitable[None]]
     ) -> None:
         intake = Intake(identities=Identities())
-        await read_prompts([_source(self.lines)], intake, accept_prompt, accept_result)
+        await read_prompts([memory_source(self.lines)], intake, accept_prompt, accept_result)
 
     async def connect_tcp(self, *args: object, **kwargs: object) -> httpcore.AsyncNetworkStream:
         del args, kwargs
@@ -189,21 +188,6 @@ def _writer(
         written_at.extend(trio.current_time() for _ in results)
 
     return write
-
-
-def _source(lines: Iterable[bytes]) -> Source:
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[ReadChunk]:
-        remaining = iter(lines)
-
-        async def read_chunk() -> bytes:
-            await trio.lowlevel.checkpoint()
-            line = next(remaining, None)
-            return b"" if line is None else line + b"\n"
-
-        yield read_chunk
-
-    return Source(name="memory", open=opened)
 
 
 @define(eq=False)

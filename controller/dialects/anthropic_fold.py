@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from controller.dialects.bodies import dicts, documents, mended, parsed, string
+from controller.dialects.bodies import dicts, mended, parsed, string
 from controller.dialects.complaints import typed_error
+from controller.dialects.counting import usage_of
+from controller.dialects.events import fold_in
 from controller.dialects.pieces import Pieces
 from controller.dialects.refusals import refusal
 from controller.outcome import Answer, Delta, Failed, Kind, Throttled, Usage
@@ -68,18 +70,8 @@ class MessageFold:
 
     def feed(self, event: Event) -> Throttled | Failed | None:
         """Take one event in; an error inside the stream comes back as the outcome it means."""
-        text = event.data.strip()
-        if self.finished or not text or text.startswith("[DONE]"):  # gateways add OpenAI's marker
-            return self._failure
-        found = documents(text)
-        if found is None:
-            if event.complete:
-                words = "an event of the stream is no JSON"
-                self._failure = Failed(kind=Kind.MALFORMED, message=words, status=200, body=text[:300])
-            return self._failure
-        for document in found:
-            if self._failure is None:
-                self._failure = self._take(document, text, event.name)
+        if not self.finished:
+            self._failure = fold_in(event, self._take)
         return self._failure
 
     def fresh(self) -> list[Delta]:
@@ -155,18 +147,7 @@ class MessageFold:
 
 def message_usage(usage: JSON) -> Usage | None:
     """Input with what was written to and read from the cache: Anthropic counts them apart."""
-    if not isinstance(usage, dict) or not usage:
-        return None
-    parts = [count for name in _INPUT if (count := _count(usage.get(name))) is not None]
-    return Usage(
-        input_tokens=sum(parts) if parts else None,
-        output_tokens=_count(usage.get("output_tokens")),
-        details={
-            key: value
-            for key, value in usage.items()
-            if key not in ("input_tokens", "output_tokens") and value is not None
-        },
-    )
+    return usage_of(usage, read=_INPUT, written=("output_tokens",))
 
 
 def message_answer(body: dict[str, JSON]) -> Answer | None:
@@ -187,7 +168,3 @@ def message_answer(body: dict[str, JSON]) -> Answer | None:
 def _joined(blocks: list[dict[str, JSON]], name: str) -> str:
     texts = [block.get(name) for block in blocks if block.get("type") == name]
     return mended("".join(text for text in texts if isinstance(text, str)))
-
-
-def _count(value: JSON) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -8,11 +8,25 @@ ends before both takes the first way. `api-key` carries a key; an Entra token (a
 
 from __future__ import annotations
 
+from attrs import evolve
+
 from controller.dialects.asking import joined
+from controller.dialects.contract import About
 from controller.records import Prompt
 
 API_VERSION = "2024-10-21"  # the last dated one that is generally available; a base URL may name another
 DEPLOYMENTS = "/openai/deployments/"
+
+
+def at_azure(about: About, path: str) -> About:
+    """What is said of a dialect, where Azure serves it."""
+    return evolve(
+        about,
+        auth="api-key (an Entra token as Bearer)",
+        path=path,
+        key_env=("AZURE_OPENAI_API_KEY",),
+        hosts=("openai.azure.com", "services.ai.azure.com", "cognitiveservices.azure.com"),
+    )
 
 
 def azure_key(key: str) -> dict[str, str]:

@@ -14,8 +14,10 @@ from collections.abc import Iterable
 
 from attrs import define, field
 
-from controller.dialects.bodies import dicts, documents, mended, string
+from controller.dialects.bodies import dicts, mended, string
 from controller.dialects.complaints import find_error
+from controller.dialects.counting import usage_of
+from controller.dialects.events import fold_in
 from controller.dialects.pieces import Pieces
 from controller.dialects.refusals import refusal
 from controller.outcome import Answer, Delta, Failed, Kind, Throttled, Usage
@@ -26,7 +28,8 @@ FINISH = {"STOP": "stop", "MAX_TOKENS": "length"} | dict.fromkeys(
     ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "MODEL_ARMOR"),
     "content_filter",
 )  # in the words of OpenAI, which results use for all; others stay as they are
-_COUNTS = {"promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount"}
+_INPUT = ("promptTokenCount",)
+_OUTPUT = ("candidatesTokenCount", "thoughtsTokenCount")
 
 
 @define(eq=False)
@@ -93,19 +96,8 @@ class CandidatesFold:
 
     def feed(self, event: Event) -> Throttled | Failed | None:
         """Take one event in; an error inside the stream comes back as the outcome it means."""
-        text = event.data.strip()
-        if self.finished or not text or text.startswith("[DONE]"):  # gateways add OpenAI's marker
-            return self._failure
-        found = documents(text)
-        if found is None:
-            if event.complete:
-                words = "an event of the stream is no JSON"
-                self._failure = Failed(kind=Kind.MALFORMED, message=words, status=200, body=text[:300])
-            return self._failure
-        for document in found:
-            for each in document if isinstance(document, list) else [document]:
-                if self._failure is None:
-                    self._failure = self._take(each, text, event.name)
+        if not self.finished:
+            self._failure = fold_in(event, self._take)
         return self._failure
 
     def fresh(self) -> list[Delta]:
@@ -128,6 +120,9 @@ class CandidatesFold:
         return response_answer({"candidates": settled, **self._top})
 
     def _take(self, document: JSON, text: str, name: str) -> Throttled | Failed | None:
+        if isinstance(document, list):  # the whole answer as one array: a request without alt=sse
+            failures = (self._take(each, text, name) for each in document)
+            return next((failure for failure in failures if failure is not None), None)
         if not isinstance(document, dict):
             return None
         if document.get("error") or name == "error":
@@ -148,7 +143,7 @@ class CandidatesFold:
         for position, given in enumerate(candidates):
             self._candidate(given, position)
         self._counted &= not any(given.get("finishReason") for given in candidates)
-        self._counted |= isinstance(usage, dict) and bool(usage.keys() & _COUNTS)
+        self._counted |= isinstance(usage, dict) and bool(usage.keys() & {*_INPUT, *_OUTPUT})
         return None
 
     def _candidate(self, given: dict[str, JSON], position: int) -> None:
@@ -185,19 +180,9 @@ def response_answer(body: dict[str, JSON]) -> Answer:
 
 def _usage(counts: JSON) -> Usage | None:
     """Output is what is charged as such: candidates and thoughts. Early chunks at Vertex AI count nothing yet."""
-    if not isinstance(counts, dict) or not counts.keys() & _COUNTS:
+    if not isinstance(counts, dict) or not counts.keys() & {*_INPUT, *_OUTPUT}:
         return None
-    names = ("candidatesTokenCount", "thoughtsTokenCount")
-    output = [count for name in names if (count := _count(counts.get(name))) is not None]
-    return Usage(
-        input_tokens=_count(counts.get("promptTokenCount")),
-        output_tokens=sum(output) if output else None,
-        details={
-            key: value
-            for key, value in counts.items()
-            if key not in ("promptTokenCount", "candidatesTokenCount") and value is not None
-        },
-    )
+    return usage_of(counts, read=_INPUT, written=_OUTPUT)
 
 
 def _blocked(top: dict[str, JSON]) -> str | None:
@@ -209,7 +194,3 @@ def _blocked(top: dict[str, JSON]) -> str | None:
 def _joined(parts: Iterable[dict[str, JSON]]) -> str:
     texts = [part.get("text") for part in parts]
     return mended("".join(text for text in texts if isinstance(text, str)))
-
-
-def _count(value: JSON) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

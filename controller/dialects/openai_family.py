@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from controller.dialects.azure import azure_address, azure_key
+from controller.dialects.azure import at_azure, azure_address, azure_key
 from controller.dialects.hints import LimitHeaders
 from controller.dialects.openai_chat import OPENAI, OpenAIChat
 from controller.dialects.prefix import Prefix
 from controller.dialects.quotas import DAY, MINUTE
 from controller.dialects.refusals import Habits
 
+PLAIN_REQUESTS = LimitHeaders(
+    dimension="requests",
+    limit="x-ratelimit-limit",
+    remaining="x-ratelimit-remaining",
+    reset="x-ratelimit-reset",
+)
 # Dynamic limits; a 503 is the platform's load, a 429 one's own rate: https://docs.together.ai/docs/rate-limits
 TOGETHER = Habits(
     limits=(
-        LimitHeaders(
-            dimension="requests",
-            limit="x-ratelimit-limit",
-            remaining="x-ratelimit-remaining",
-            reset="x-ratelimit-reset",
-        ),
+        PLAIN_REQUESTS,
         LimitHeaders(
             dimension="tokens",
             limit="x-tokenlimit-limit",
@@ -52,16 +53,7 @@ MISTRAL = Habits(
     hopeless_at_zero=("x-ratelimitbysize-remaining-month",),
 )
 # The headers are of the provider behind it and come in the body: https://openrouter.ai/docs/api-reference/limits
-OPENROUTER = Habits(
-    limits=(
-        LimitHeaders(
-            dimension="requests",
-            limit="x-ratelimit-limit",
-            remaining="x-ratelimit-remaining",
-            reset="x-ratelimit-reset",
-        ),
-    )
-)
+OPENROUTER = Habits(limits=(PLAIN_REQUESTS,))
 # Its request headers count per day, its token headers per minute: https://console.groq.com/docs/rate-limits
 GROQ = Habits(periods={"requests": DAY, "tokens": MINUTE})
 
@@ -75,13 +67,7 @@ FAMILY = (
     OpenAIChat(),
     OpenAIChat(
         name="azure",
-        about=evolve(
-            OPENAI,
-            auth="api-key (an Entra token as Bearer)",
-            path="/openai/v1/chat/completions, /openai/deployments/D/chat/completions?api-version=",
-            key_env=("AZURE_OPENAI_API_KEY",),
-            hosts=("openai.azure.com", "services.ai.azure.com", "cognitiveservices.azure.com"),
-        ),
+        about=at_azure(OPENAI, "/openai/v1/chat/completions, /openai/deployments/D/chat/completions?api-version="),
         carry=azure_key,
         address=azure_address,
     ),

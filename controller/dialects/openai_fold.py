@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from controller.dialects.bodies import mended, parsed
+from controller.dialects.bodies import mended
 from controller.dialects.complaints import find_error
+from controller.dialects.counting import usage_of
+from controller.dialects.events import fold_in
 from controller.dialects.pieces import Pieces
 from controller.dialects.refusals import refusal
 from controller.outcome import Answer, Delta, Failed, Kind, Throttled, Usage
@@ -71,8 +73,8 @@ class ChatFold:
         text = event.data.strip()
         if text.startswith("[DONE]"):
             self._done = True
-        elif text:
-            self._failure = self._chunk(text, event)
+        else:
+            self._failure = fold_in(event, self._take)
         return self._failure
 
     def fresh(self) -> list[Delta]:
@@ -95,14 +97,11 @@ class ChatFold:
             body["usage"] = self._raw_usage
         return answer_from(body) or Failed(kind=Kind.MALFORMED, message="the stream ended without content", status=200)
 
-    def _chunk(self, text: str, event: Event) -> Throttled | Failed | None:
-        document = parsed(text)
-        if complaint := find_error(document, named_error=event.name == "error"):
+    def _take(self, document: JSON, text: str, name: str) -> Throttled | Failed | None:
+        if complaint := find_error(document, named_error=name == "error"):
             return refusal(200, complaint, text.encode("utf-8", "replace"), {}, wall_now=None)
         if isinstance(document, dict):
             self._merge(document)
-        elif document is None and text != "null" and event.complete:
-            return Failed(kind=Kind.MALFORMED, message="an event of the stream is no JSON", status=200, body=text[:300])
         return None
 
     def _merge(self, document: dict[str, JSON]) -> None:
@@ -133,14 +132,7 @@ class ChatFold:
 
 def usage_from(document: JSON) -> Usage | None:
     """The token counts of a `usage` object, None if it is none."""
-    if not isinstance(document, dict) or not document:
-        return None
-    main = {"prompt_tokens", "completion_tokens"}
-    return Usage(
-        input_tokens=_count(document.get("prompt_tokens")),
-        output_tokens=_count(document.get("completion_tokens")),
-        details={key: value for key, value in document.items() if key not in main and value is not None},
-    )
+    return usage_of(document, read=("prompt_tokens",), written=("completion_tokens",))
 
 
 def answer_from(body: dict[str, JSON]) -> Answer | None:
@@ -186,10 +178,6 @@ def _raw_text(content: JSON) -> str:
         return content
     parts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     return "".join(part for part in parts if isinstance(part, str))
-
-
-def _count(value: JSON) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _grown(old: Grown, new: JSON, name: str = "") -> Grown:

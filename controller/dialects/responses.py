@@ -24,7 +24,7 @@ from controller.dialects.asking import (
     plain_text,
     without_ours,
 )
-from controller.dialects.azure import azure_key, azure_path
+from controller.dialects.azure import at_azure, azure_key, azure_path
 from controller.dialects.bodies import dicts, excerpt, parsed
 from controller.dialects.complaints import find_error
 from controller.dialects.contract import About, Fold, Request
@@ -41,13 +41,7 @@ ABOUT = evolve(
     proof="`response.completed` or `response.incomplete`",
     usage="response.usage of the last event",
 )
-AZURE_ABOUT = evolve(
-    ABOUT,
-    auth="api-key (an Entra token as Bearer)",
-    path="/openai/v1/responses",
-    key_env=("AZURE_OPENAI_API_KEY",),
-    hosts=("openai.azure.com", "services.ai.azure.com", "cognitiveservices.azure.com"),
-)
+AZURE_ABOUT = at_azure(ABOUT, "/openai/v1/responses")
 
 
 @define(kw_only=True)

@@ -13,8 +13,10 @@ import json
 
 from attrs import define, field
 
-from controller.dialects.bodies import dicts, documents, mended, string
+from controller.dialects.bodies import dicts, mended, string
 from controller.dialects.complaints import complaint_of, typed_error
+from controller.dialects.counting import usage_of
+from controller.dialects.events import fold_in
 from controller.dialects.pieces import Pieces
 from controller.dialects.refusals import refusal
 from controller.outcome import Answer, Delta, Failed, Kind, Throttled, Usage
@@ -46,18 +48,8 @@ class ResponseFold:
 
     def feed(self, event: Event) -> Throttled | Failed | None:
         """Take one event in; an error inside the stream comes back as the outcome it means."""
-        text = event.data.strip()
-        if self.finished or not text or text.startswith("[DONE]"):  # gateways add chat's marker
-            return self._failure
-        found = documents(text)
-        if found is None:
-            if event.complete:
-                words = "an event of the stream is no JSON"
-                self._failure = Failed(kind=Kind.MALFORMED, message=words, status=200, body=text[:300])
-            return self._failure
-        for document in found:
-            if not self.finished:
-                self._failure = self._take(document, text, event.name)
+        if not self.finished:
+            self._failure = fold_in(event, self._take)
         return self._failure
 
     def fresh(self) -> list[Delta]:
@@ -77,6 +69,8 @@ class ResponseFold:
         return Failed(kind=Kind.MALFORMED, message="the stream ended without content", status=200)
 
     def _take(self, document: JSON, text: str, name: str) -> Throttled | Failed | None:
+        if self.finished:  # by the document before it in the same event
+            return None
         kind = document.get("type") if isinstance(document, dict) else None
         if complaint := typed_error(document, name):
             return refusal(200, complaint, text.encode("utf-8", "replace"), {}, wall_now=None)
@@ -146,14 +140,7 @@ def _reason(response: dict[str, JSON], status: str, output: list[dict[str, JSON]
 
 def response_usage(usage: JSON) -> Usage | None:
     """Input and output tokens as they are counted; the details under their own names."""
-    if not isinstance(usage, dict) or not usage:
-        return None
-    main = ("input_tokens", "output_tokens")
-    return Usage(
-        input_tokens=_count(usage.get("input_tokens")),
-        output_tokens=_count(usage.get("output_tokens")),
-        details={key: value for key, value in usage.items() if key not in main and value is not None},
-    )
+    return usage_of(usage, read=("input_tokens",), written=("output_tokens",))
 
 
 def _joined(response: dict[str, JSON], kind: str) -> str:
@@ -162,7 +149,3 @@ def _joined(response: dict[str, JSON], kind: str) -> str:
     parts = [part for item in items for part in dicts(item.get("content")) or dicts(item.get("summary"))]
     texts = [part.get("text") or part.get("refusal") for part in parts]
     return mended("".join(text for text in texts if isinstance(text, str)))
-
-
-def _count(value: JSON) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

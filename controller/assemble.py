@@ -43,6 +43,9 @@ def check_files(settings: Settings, sources: tuple[str, ...]) -> None:
     if settings.decisions is not None:
         others = [settings.output] if settings.output is not None else []
         check_output(settings.decisions, (*sources, *others), flag="--decisions")
+    if settings.summary is not None:
+        others = [name for name in (settings.output, settings.decisions) if name is not None]
+        check_output(settings.summary, (*sources, *others), flag="--summary")
 
 
 def _check_emission(output: str, sources: tuple[str, ...]) -> None:

@@ -28,6 +28,7 @@ from controller.records import Prompt, Result
 from controller.retry import Backoff
 from controller.settings import Settings
 from controller.telemetry import Exit, Stop, Tally
+from controller.underway import Underway
 from controller.upstream import Upstream
 from controller.worker import Bench, work
 from policies import registry
@@ -118,6 +119,7 @@ class Parts:
     tally: Tally = field(factory=Tally)
     stop: Stop = field(factory=Stop)
     live: Live | None = None
+    underway: Underway | None = None
 
 
 async def serve(parts: Parts) -> Exit:
@@ -155,6 +157,7 @@ async def _work(parts: Parts, outbox: Outbox) -> None:
         stop=parts.stop,
         tally=parts.tally,
         live=parts.live,
+        underway=parts.underway,
         continue_truncated=settings.continue_truncated,
     )
     async with trio.open_nursery() as nursery:

@@ -10,12 +10,13 @@ import trio
 from attrs import define, field
 
 from controller.assemble import request_defaults
+from controller.intake import Intake, read_prompts
 from controller.job import intake_for
 from controller.journal import STDOUT, check_output
 from controller.records import Prompt, Result
-from controller.repair import Earlier, look
+from controller.repair import Ledger, look
 from controller.settings import Settings
-from controller.sources import Intake, check_readable, read_prompts, source_of
+from controller.sources import check_readable, source_of
 from controller.telemetry import Exit
 from policies.contract import JSON
 
@@ -38,6 +39,7 @@ class DryRun:
     async def accept_prompt(self, prompt: Prompt) -> None:
         """Count a prompt that would be sent."""
         request = {**self.defaults, **prompt.request}
+        self.intake.open.clear()  # nothing will be written
         self.models[str(request.get("model") or "(none: give --model)")] += 1
         asked = request.get("messages", request.get("input"))
         self.input_bytes += len(json.dumps(asked, ensure_ascii=False).encode("utf-8", "replace"))
@@ -75,7 +77,7 @@ def dry_run(settings: Settings, sources: tuple[str, ...], say: Callable[[str], N
     for source in sources:
         check_readable(source)
     check_output(settings.output or STDOUT, sources)
-    earlier = Earlier() if settings.output is None else look(settings.output)
+    earlier = Ledger() if settings.output is None else look(settings.output)
     defaults = request_defaults(settings, settings.base_url or "")
     run = DryRun(settings, intake_for(settings, earlier), defaults)
     opened = [source_of(name) for name in sources]

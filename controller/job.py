@@ -13,22 +13,24 @@ import trio
 from attrs import field, frozen
 
 from controller import assemble
+from controller.closing import Ending, opening_lines
 from controller.daemon import Gates, Parts, limiter_maker, listen_to_signals, serve
 from controller.decisions import DecisionLog
 from controller.descriptors import make_room
 from controller.dialects.contract import Dialect
 from controller.dialects.table import dialect_for
 from controller.identity import Identities
-from controller.journal import Journal
+from controller.intake import Intake, read_prompts
 from controller.limiter import Limiter
 from controller.live import Live
 from controller.permits import Decision
 from controller.progress import show, summary
 from controller.records import Prompt, Result, dump_result
-from controller.repair import Earlier
+from controller.repair import Ledger
 from controller.settings import Settings
-from controller.sources import Intake, read_prompts, source_of
+from controller.sources import source_of
 from controller.stderr import is_terminal
+from controller.store import Store
 from controller.telemetry import Exit, Stop, Tally
 from controller.transport import open_transport
 from controller.upstream import Upstream
@@ -47,7 +49,7 @@ class Job:
 
     settings: Settings
     sources: tuple[str, ...]
-    journal: Journal
+    store: Store
     intake: Intake
     transport: httpx.AsyncBaseTransport
     base_url: str
@@ -64,13 +66,15 @@ class Job:
 
     def run(self) -> Exit:
         """Run it to its end and say how it ended."""
-        for line in self._opening_lines():
+        for line in [*assemble.warnings(self.settings, self.dialect), *opening_lines(self.store)]:
             self.say(line)
         began = time.monotonic()
         code = trio.run(self._main)
-        for line in self._closing_lines(time.monotonic() - began):
+        ending = Ending(intake=self.intake, store=self.store, tally=self.tally, stop=self.stop, logs=self.logs)
+        code, lines = ending.close(code, time.monotonic() - began, self.settings.summary)
+        for line in lines:
             self.say(line)
-        return Exit.SOME_FAILED if code is Exit.OK and self.intake.skipped_failed else code
+        return code
 
     async def _main(self) -> Exit:
         gates = Gates(self.make_limiter, self._log(trio.current_time()))
@@ -87,6 +91,7 @@ class Job:
         ):
             nursery.start_soon(listen_to_signals, self.stop)
             nursery.start_soon(self._say_when_stopping)
+            nursery.start_soon(self.store.sync_often, self.stop)
             gates.warn = self.say
             nursery.start_soon(show, self._progress_mode(), lambda: self._line(gates))
             parts = Parts(
@@ -99,6 +104,7 @@ class Job:
                 tally=self.tally,
                 stop=self.stop,
                 live=self.live,
+                underway=self.store.underway,
             )
             code = await serve(parts)
             nursery.cancel_scope.cancel()
@@ -111,14 +117,15 @@ class Job:
     ) -> None:
         follow = LOOK_EVERY if self.settings.follow else None
         sources = [source_of(name, follow=follow) for name in self.sources]
-        await read_prompts(sources, self.intake, accept_prompt, accept_result)
+        await read_prompts(sources, self.intake, accept_prompt, accept_result, self.store.spool)
 
     async def _write(self, results: list[Result]) -> None:
         keep = self.settings.keep_response
         if self.live is None or not self.live.sole:
-            await self.journal.write([dump_result(result, with_body=keep) for result in results])
+            await self.store.write([dump_result(result, with_body=keep) for result in results], results)
         if self.live is not None:
             await self.live.deliver(results)
+        self.intake.written(results)
 
     def _log(self, started_at: float) -> Callable[[str, Decision], None]:
         write = self.decisions.write if self.decisions else len
@@ -146,39 +153,6 @@ class Job:
         rest = "" if self.stop.at_once.is_set() else "; finishing what is under way"
         self.say(f"stopping: {self.stop.reason}{rest}")
 
-    def _opening_lines(self) -> list[str]:
-        earlier, name = self.journal.earlier, self.journal.name
-        lines = assemble.warnings(self.settings, self.dialect)
-        if earlier.torn_bytes:
-            lines.append(f"{name}: cut off a torn last line of {earlier.torn_bytes} bytes; its prompt is sent again")
-        if earlier.damaged:
-            lines.append(f"{name}: {earlier.damaged} lines are no results and were skipped")
-        return lines
-
-    def _closing_lines(self, seconds: float) -> list[str]:
-        intake, tally = self.intake, self.tally
-        lines = []
-        if intake.carried:
-            lines.append(f"not sent, carried into metadata instead: {', '.join(sorted(intake.carried))}")
-        if intake.duplicates or intake.skipped_done or intake.skipped_failed:
-            lines.append(
-                f"{intake.duplicates} duplicate lines; "
-                f"of an earlier run {intake.skipped_done} ok, {intake.skipped_failed} failed"
-            )
-        lines += [f"--decisions: not all was written: {log.fault}" for log in self.logs if log.fault]
-        if self.stop.reason is not None:
-            again = (
-                "run the same command again to go on" if self.journal.resumable else "a run to stdout can't be resumed"
-            )
-            lines.append(f"stopped: {self.stop.reason}; {again}")
-        pending = intake.prompts + intake.bad + intake.conflicts - tally.done
-        lines.append(
-            f"{tally.ok} ok, {tally.failed} failed, {pending} pending of those read; "
-            f"{tally.attempts} attempts, {tally.throttled} throttled; "
-            f"{tally.input_tokens} tokens in, {tally.output_tokens} out; {seconds:.1f} s"
-        )
-        return lines
-
 
 def prepare(
     settings: Settings,
@@ -194,12 +168,12 @@ def prepare(
     url, dialect, key, transport = _upstream(settings, environment, simulate)
     make_limiter, defaults = limiter_maker(settings), assemble.request_defaults(settings, url)
     decisions = _open_decisions(settings.decisions, stack)
-    journal = stack.enter_context(Journal.stdout() if settings.output is None else Journal.open(settings.output))
+    store = stack.enter_context(Store.open(settings))
     return Job(
         settings=settings,
         sources=sources,
-        journal=journal,
-        intake=intake_for(settings, journal.earlier),
+        store=store,
+        intake=intake_for(settings, store.journal.ledger),
         transport=transport,
         base_url=url,
         dialect=dialect,
@@ -208,7 +182,7 @@ def prepare(
         make_limiter=make_limiter,
         decisions=decisions,
         say=say,
-        live=Live.to_stdout(settings, journal),
+        live=Live.to_stdout(settings, store.journal),
     )
 
 
@@ -227,13 +201,14 @@ def _upstream(
     return url, dialect, key, open_transport(url, ca_file=settings.ca_file, environ=environment)
 
 
-def intake_for(settings: Settings, earlier: Earlier) -> Intake:
+def intake_for(settings: Settings, earlier: Ledger) -> Intake:
     """The intake of a run whose results file holds `earlier`."""
-    known = earlier if settings.resume else Earlier()
+    known = earlier if settings.resume else Ledger()
     return Intake(
         identities=Identities(nonce="" if settings.resume else secrets.token_hex(8)),
         done=known.answered,
-        failed=known.failed,
+        failed=frozenset() if settings.retry_failed else known.failed,
+        known_ids=known.ids,
         text=settings.input_format == "text",
         first=settings.first,
     )

@@ -1,14 +1,13 @@
 """Results out: appended to a file and made durable, or written to stdout.
 
 A results file is valid after any crash: it is repaired when it is opened (`repair.py`), and a write that fails midway
-is cut back.
+is cut back. A crash of the process alone loses no line that was written; fsync is for crashes of the machine.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import select
 import stat
 import threading
 from collections.abc import Awaitable, Callable, Iterable
@@ -18,11 +17,12 @@ from typing import Self
 import trio
 from attrs import define, field
 
-from controller.repair import Earlier, prepare, sync
+from controller.durable import Durable, write_all
+from controller.repair import Ledger, prepare, recount
 
 STDOUT = "-"
 
-Append = Callable[[bytes], Awaitable[None]]  # all of it, durably, or OSError
+Append = Callable[[bytes], Awaitable[None]]  # all of it, or OSError
 
 
 class JournalError(Exception):
@@ -41,13 +41,14 @@ class Journal:
 
     name: str
     append: Append
-    earlier: Earlier = field(factory=Earlier)
+    ledger: Ledger = field(factory=Ledger)
     resumable: bool = False  # a regular file: what is written now is known to the next run
     _output: _Output | None = None
+    _begin: int = 0  # the size when it was opened and repaired
     _cause: OSError | None = field(default=None, init=False)
 
     @classmethod
-    def open(cls, path: str) -> Self:
+    def open(cls, path: str, durable: Durable | None = None) -> Self:
         """Open or make a results file, lock, read and repair it: before trio runs, as it may take a while.
 
         ValueError, one line for the user, if that can't be. A FIFO (waited for until it has a reader), a terminal or
@@ -55,30 +56,40 @@ class Journal:
         """
         try:
             regular = not os.path.exists(path) or stat.S_ISREG(os.stat(path).st_mode)
-            output = _Output(_open(path, regular), regular)
+            durable = durable or Durable()
+            output = _Output(_open(path, regular, durable), regular, durable)
         except OSError as error:
             raise ValueError(f"cannot write {path}: {error.strerror}") from error
         try:
-            earlier = prepare(output.fd, path) if regular else Earlier()
+            ledger = prepare(output.fd, path) if regular else Ledger()
+            begin = os.fstat(output.fd).st_size
         except BaseException:
             output.close()
             raise
-        return cls(name=path, append=output.append, earlier=earlier, resumable=regular, output=output)
+        return cls(name=path, append=output.append, ledger=ledger, resumable=regular, output=output, begin=begin)
 
     @classmethod
     def stdout(cls) -> Self:
         """Descriptor 1: nothing is known of earlier runs, and it stays open."""
-        return cls(name="stdout", append=_Output(1, False).append)
+        return cls(name="stdout", append=_Output(1, False, Durable("never")).append)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if self._cause is None:
+                self.sync_now()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Give the file and its lock back, and sync nothing."""
         if self._output is not None:
             self._output.close()
 
     async def write(self, lines: list[bytes]) -> None:
-        """Append whole lines; when it returns they are on the disk.
+        """Append whole lines; when it returns they are in the file, and on the disk if every write is synced.
 
         Cancelled before it begins it writes nothing; once begun, a file is always written to the end. Anything else
         may keep us waiting for ever, so there a cancel leaves the write behind. Raises JournalError.
@@ -92,6 +103,30 @@ class Journal:
         except OSError as error:
             self._cause = error
             raise JournalError(self.name, error) from error
+
+    async def sync(self) -> None:
+        """Make durable what was written so far. Raises JournalError."""
+        if self._output is not None and self._output.dirty:
+            await trio.to_thread.run_sync(self.sync_now)
+
+    def sync_now(self) -> None:
+        """As `sync`, in this thread. After a failed fsync nobody knows what is on the disk, so no more is written."""
+        try:
+            if self._output is not None:
+                self._output.sync()
+        except OSError as error:
+            self._cause = error
+            raise JournalError(self.name, error) from error
+
+    def recount(self) -> Ledger | None:
+        """What the file holds after the run, read from it; None where there is none, or it can't be read again."""
+        if self._output is None or not self.resumable:
+            return None
+        try:
+            self.ledger = recount(self._output.fd, self.name, self.ledger, self._begin)
+        except OSError:
+            return None
+        return self.ledger
 
 
 def check_output(output: str, others: Iterable[str], *, flag: str = "-o") -> None:
@@ -124,17 +159,13 @@ def _file_number(path: str, standard: int) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
-def _open(path: str, regular: bool) -> int:
+def _open(path: str, regular: bool, durable: Durable) -> int:
     if not regular:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     new = not os.path.exists(path)
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    if new:  # else a crash of the machine could lose the name of a file whose content was synced
-        folder = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            sync(folder)
-        finally:
-            os.close(folder)
+    if new:
+        durable.sync_folder(path)
     return fd
 
 
@@ -144,6 +175,8 @@ class _Output:
 
     fd: int
     regular: bool
+    durable: Durable
+    dirty: bool = field(default=False, init=False)  # something was written and not synced
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
     _closed: bool = field(default=False, init=False)
 
@@ -155,15 +188,21 @@ class _Output:
             if self._closed:
                 raise OSError(errno.EBADF, "it was closed")
             if not self.regular:
-                _write_all(self.fd, data)
+                write_all(self.fd, data)
                 return
             size = os.fstat(self.fd).st_size
             try:
-                _write_all(self.fd, data)
+                write_all(self.fd, data)
             except OSError:
                 _cut_back(self.fd, size, data)
                 raise
-            sync(self.fd)
+            self.dirty = not self.durable.after_write(self.fd)
+
+    def sync(self) -> None:
+        """A slow disk does not hold up the writes meanwhile: they only make it dirty again."""
+        if self.dirty:
+            self.dirty = False
+            self.durable.before_exit(self.fd)
 
     def close(self) -> None:
         """Leave the descriptor open while a thread is in it: its number would be given to another file."""
@@ -171,17 +210,6 @@ class _Output:
             self._closed = True
             os.close(self.fd)
             self._lock.release()
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(fd, view) :]
-        except BlockingIOError:  # whoever shares this pipe or terminal has made it non-blocking
-            poll = select.poll()
-            poll.register(fd, select.POLLOUT)
-            poll.poll()
 
 
 def _cut_back(fd: int, size: int, data: bytes) -> None:

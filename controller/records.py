@@ -67,6 +67,7 @@ class Done:
 
     key: str
     ok: bool
+    id: JSON = None  # of the line that it answers
 
 
 def dump_result(result: Result, *, with_body: bool = False) -> bytes:
@@ -96,13 +97,13 @@ def read_done(line: bytes) -> Done | None:
     if "custom_id" in value and "response" in value:
         name = value.get("id")
         key = name.removeprefix(BATCH_ID) if isinstance(name, str) else None
-        return _done(key, value.get("error") is None and _status_code(value["response"]) == 200)
+        return _done(key, value.get("error") is None and _status_code(value["response"]) == 200, value["custom_id"])
     status = value.get("status")
-    return _done(value.get("key"), status == "ok") if status in ("ok", "error") else None
+    return _done(value.get("key"), status == "ok", value.get("id")) if status in ("ok", "error") else None
 
 
-def _done(key: JSON, ok: bool) -> Done | None:
-    return Done(key=key, ok=ok) if isinstance(key, str) and KEY_PATTERN.fullmatch(key) else None
+def _done(key: JSON, ok: bool, name: JSON) -> Done | None:
+    return Done(key=key, ok=ok, id=name) if isinstance(key, str) and KEY_PATTERN.fullmatch(key) else None
 
 
 def _status_code(response: JSON) -> JSON:

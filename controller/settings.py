@@ -20,6 +20,7 @@ from policies.words import did_you_mean
 PREFIX = "TIDEGATE_"
 PROGRESS = ("auto", "bar", "lines", "off")
 INPUT_FORMATS = ("jsonl", "text")
+FSYNC = ("always", "interval", "never")
 EMISSIONS = ("result", "delta", "sse")
 
 T = TypeVar("T")
@@ -85,6 +86,11 @@ class Settings:
     follow: bool = _set(False, "keep reading a file that grows, until stopped")
     first: int | None = _optional(int, "read only so many lines", unit="lines", low=1)
     resume: bool = _set(True, "skip what the output holds already; off for live streams")
+    retry_failed: bool = _set(False, "send again what the output holds as failed")
+    fsync: str = _set(
+        "interval", "make results durable at every write, within 1 s and at the end, or never", choices=FSYNC
+    )
+    summary: str | None = _optional(str, "write what the run came to into this file, as JSON")
     policy: str = _set("recall", "rate policy: a name from `tidegate policies`, or module:Class")
     policy_option: tuple[str, ...] = _set((), "KEY=VALUE for the policy; repeatable")
     requests_per_minute: float | None = _optional(

@@ -1,7 +1,7 @@
-"""Prompts in: bytes of files and stdin -> lines -> prompts, one at a time, never further ahead than one chunk.
+"""Lines in: the bytes of files and stdin, never read further ahead than one chunk.
 
 Lines end at LF and nowhere else, and may be of any length. A blocking read runs in a thread; a virtual run hands in
-its own `ReadChunk` and so needs none. Nothing is read while the receiver of a prompt makes us wait.
+its own `ReadChunk` and so needs none.
 """
 
 from __future__ import annotations
@@ -10,30 +10,25 @@ import os
 import select
 import stat
 import threading
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import trio
 from attrs import define, field, frozen
 
-from controller.identity import Conflict, Duplicate, Identities, Unreadable
-from controller.lines import BadLine, parse_line
-from controller.records import Prompt, Result
-
 CHUNK = 64 * 1024  # bytes; the most a pipe gives at once on Linux
 STDIN = "-"
-MOST_CARRIED = 32  # names of unknown keys to remember for the warning
 
 ReadChunk = Callable[[], Awaitable[bytes]]  # the next bytes, as soon as there are any; b"" at the end
 
 
 @frozen(kw_only=True)
 class Source:
-    """Where lines come from. name: as the user wrote it, and as results show it."""
+    """Where lines come from. name: as the user wrote it, and as results show it. once: what was read is gone."""
 
     name: str
     open: Callable[[], AbstractAsyncContextManager[ReadChunk]]
+    once: bool = False
 
 
 @frozen(kw_only=True)
@@ -72,100 +67,29 @@ class Lines:
         self._start = end + 1
         return self._line(parts)
 
+    def at_hand(self) -> Iterator[Line]:
+        """The whole lines that need no further read."""
+        while (end := self._chunk.find(b"\n", self._start)) >= 0:
+            start, self._start = self._start, end + 1
+            yield self._line([self._chunk[start:end]])
+
     def _line(self, parts: list[bytes]) -> Line:
         self._number += 1
         return Line(number=self._number, raw=b"".join(parts))
 
 
-@define(eq=False, kw_only=True)
-class Intake:
-    """Turns lines into what is to be done with them, and counts.
-
-    done: keys (16 bytes each) that were answered; failed: keys that ended in error; neither is tried again.
-    first: stop after so many lines that are not blank.
-    """
-
-    identities: Identities = field(factory=Identities)
-    done: Container[bytes] = frozenset()
-    failed: Container[bytes] = frozenset()
-    text: bool = False
-    first: int | None = None
-    read: int = field(default=0, init=False)  # lines that are not blank: the sum of prompts and all the following
-    prompts: int = field(default=0, init=False)  # handed on
-    skipped_done: int = field(default=0, init=False)
-    skipped_failed: int = field(default=0, init=False)
-    duplicates: int = field(default=0, init=False)
-    conflicts: int = field(default=0, init=False)
-    bad: int = field(default=0, init=False)
-    forms: Counter[str] = field(factory=Counter, init=False)  # how lines were written
-    exhausted: bool = field(default=False, init=False)  # there is no more to read
-    carried: set[str] = field(factory=set, init=False)  # unknown keys that were not sent; not more than MOST_CARRIED
-
-    @property
-    def full(self) -> bool:
-        """The wished-for number of lines has been read."""
-        return self.first is not None and self.read >= self.first
-
-    def take(self, line: Line, source: str) -> Prompt | Result | None:
-        """What a line asks for: a prompt to answer, an error to write down, or nothing."""
-        parsed = parse_line(line.raw, text=self.text)
-        if parsed is None:
-            return None
-        self.read += 1
-        if not isinstance(parsed, BadLine):
-            self.forms[parsed.form] += 1
-            self.carried.update(parsed.carried[: MOST_CARRIED - len(self.carried)])
-        identified = self.identities.identify(parsed, source, line.number)
-        if isinstance(identified, Duplicate):
-            self.duplicates += 1
-            return None
-        prompt = identified if isinstance(identified, Prompt) else identified.result.prompt
-        key = bytes.fromhex(prompt.key)
-        if key in self.done or key in self.failed:
-            self.skipped_done += key in self.done
-            self.skipped_failed += key not in self.done
-            return None
-        return self._counted(identified)
-
-    def _counted(self, identified: Prompt | Conflict | Unreadable) -> Prompt | Result:
-        if isinstance(identified, Prompt):
-            self.prompts += 1
-            return identified
-        self.conflicts += isinstance(identified, Conflict)
-        self.bad += isinstance(identified, Unreadable)
-        return identified.result
-
-
-async def read_prompts(
-    sources: Iterable[Source],
-    intake: Intake,
-    accept_prompt: Callable[[Prompt], Awaitable[None]],
-    accept_result: Callable[[Result], Awaitable[None]],
-) -> None:
-    """Read the sources one after the other to their ends. While a receiver waits, nothing is read.
-
-    Raises OSError when a source fails midway; `intake` then tells how far it came.
-    """
-    for source in sources:
-        async with source.open() as read_chunk:
-            lines = Lines(read_chunk)
-            while not intake.full:
-                try:
-                    line = await anext(lines)
-                except StopAsyncIteration:
-                    break
-                taken = intake.take(line, source.name)
-                if isinstance(taken, Prompt):
-                    await accept_prompt(taken)
-                elif taken is not None:
-                    await accept_result(taken)
-    intake.exhausted = True
-
-
 def source_of(path: str, *, follow: float | None = None) -> Source:
     """A file, a FIFO, or stdin for "-". follow: seconds between two looks at a growing file, which then has no end."""
     opened = open_stdin if path == STDIN else lambda: open_file(path, follow=follow)
-    return Source(name=path, open=opened)
+    return Source(name=path, open=opened, once=not is_regular(path))
+
+
+def is_regular(path: str) -> bool:
+    """A file that can be read again from its beginning, stdin as well."""
+    try:
+        return stat.S_ISREG((os.fstat(0) if path == STDIN else os.stat(path)).st_mode)
+    except OSError:
+        return False
 
 
 def check_readable(path: str) -> None:

@@ -24,6 +24,7 @@ from controller.outcome import Answer, Completed, Delta, Failed, Kind, Outcome, 
 from controller.records import Prompt, Result, Timing
 from controller.retry import Backoff, instant
 from controller.telemetry import Exit, Stop, Tally
+from controller.underway import Underway
 from controller.upstream import NOWHERE, Upstream
 
 FREE_FAILURES = 2  # times the budget of failures
@@ -44,6 +45,7 @@ class Bench:
     stop: Stop
     tally: Tally
     live: Live | None = None
+    underway: Underway | None = None
     continue_truncated: int = 0  # times that the rest of an answer is asked for
 
 
@@ -114,7 +116,9 @@ class _Round:
                     assert_never(outcome)
 
     async def _attempt(self, permit: Permit) -> Outcome:
-        tally = self.bench.tally
+        tally, underway = self.bench.tally, self.bench.underway
+        if underway is not None:
+            underway.begin(self.prompt.key)
         self.attempts += 1
         tally.attempts += 1
         tally.in_flight += 1
@@ -131,6 +135,8 @@ class _Round:
             self._tell(echo.rest())
         else:
             tally.last_trouble = describe(outcome)
+            if underway is not None:  # what we cancelled ourselves may have been paid, and stays noted
+                underway.end(self.prompt.key)
         if isinstance(outcome, Failed) and outcome.status in NOWHERE and self.whole.parts:
             # Prefixes may have a place of their own (DeepSeek's /beta) that a gateway lacks: no reason to stop the run.
             return evolve(outcome, kind=Kind.PROMPT)

@@ -18,10 +18,11 @@ from controller.daemon import Gates, Parts, limiter_maker, serve
 from controller.decisions import DecisionLog
 from controller.dialects.table import dialect_for
 from controller.identity import Identities
+from controller.intake import Intake, read_prompts
 from controller.journal import Append, Journal
 from controller.records import Prompt, Result, dump_result
 from controller.settings import Settings
-from controller.sources import Intake, ReadChunk, Source, read_prompts
+from controller.sources import ReadChunk, Source
 from controller.telemetry import Exit, Stop, Tally
 from controller.upstream import Upstream
 from policies.contract import JSON

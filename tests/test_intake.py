@@ -13,8 +13,9 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.intake import Intake, read_prompts
 from controller.records import Prompt, Result
-from controller.sources import Intake, ReadChunk, Source, read_prompts, source_of
+from controller.sources import ReadChunk, Source, source_of
 
 
 def reader_of(chunks: Iterable[bytes]) -> ReadChunk:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def record(number: int, text: str = "yo", *, ok: bool = True) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def numbers(keys: set[bytes]) -> set[int]:
+def numbers(keys: Iterable[bytes]) -> set[int]:
     return {int.from_bytes(key, "big") for key in keys}
 
 
@@ -48,11 +49,11 @@ def test_wherever_a_crash_cuts_the_file_whole_records_stay_and_the_next_ones_are
     cut = data.draw(st.integers(0, len(whole)))
     path.write_bytes(whole[:cut])
     with Journal.open(str(path)) as journal:
-        answered = journal.earlier.answered
+        answered = numbers(journal.ledger.answered)
         trio.run(journal.write, [record(99)])
     ends = [len(b"".join(lines[:number])) for number in range(count + 1)]
     kept = max(number for number in range(count + 1) if ends[number] - 1 <= cut)  # its LF may be missing
-    assert numbers(answered) == set(range(kept))
+    assert answered == set(range(kept))
     assert bytes_of(path) == b"".join(lines[:kept]) + record(99)
 
 
@@ -67,14 +68,14 @@ async def test_a_new_file_is_made_written_and_known_to_the_next_run(path: Path) 
         await journal.write([])
         await journal.write([record(3)])
     with Journal.open(str(path)) as journal:
-        assert (numbers(journal.earlier.answered), numbers(journal.earlier.failed)) == ({1, 3}, {2})
-        assert (journal.earlier.damaged, journal.earlier.torn_bytes) == (0, 0)
+        assert (numbers(journal.ledger.answered), numbers(journal.ledger.failed)) == ({1, 3}, {2})
+        assert (journal.ledger.damaged, journal.ledger.torn_bytes) == (0, 0)
 
 
 def test_a_prompt_that_failed_and_was_answered_in_a_later_run_counts_as_answered(path: Path) -> None:
     path.write_bytes(record(1, ok=False) + record(1) + record(2) + record(2, ok=False))
     with Journal.open(str(path)) as journal:
-        assert (numbers(journal.earlier.answered), journal.earlier.failed) == ({1, 2}, set())
+        assert (numbers(journal.ledger.answered), numbers(journal.ledger.failed)) == ({1, 2}, set())
 
 
 def test_batch_lines_are_known_too(path: Path) -> None:
@@ -83,20 +84,20 @@ def test_batch_lines_are_known_too(path: Path) -> None:
     failed = {**done, "id": "batch_req_" + key_of(8).hex(), "response": {**response, "status_code": 400}}
     path.write_text(json.dumps(done) + "\n" + json.dumps(failed) + "\n")
     with Journal.open(str(path)) as journal:
-        assert (numbers(journal.earlier.answered), numbers(journal.earlier.failed)) == ({7}, {8})
+        assert (numbers(journal.ledger.answered), numbers(journal.ledger.failed)) == ({7}, {8})
 
 
 def test_case_c90_a_torn_last_line_is_cut_and_counted(path: Path) -> None:
     path.write_bytes(record(1) + b'{"id":"7","te')
     with Journal.open(str(path)) as journal:
-        assert (numbers(journal.earlier.answered), journal.earlier.torn_bytes) == ({1}, 13)
+        assert (numbers(journal.ledger.answered), journal.ledger.torn_bytes) == ({1}, 13)
     assert bytes_of(path) == record(1)
 
 
 def test_case_c90_a_whole_last_record_gets_its_lf(path: Path) -> None:
     path.write_bytes(record(1) + record(2)[:-1])
     with Journal.open(str(path)) as journal:
-        assert (numbers(journal.earlier.answered), journal.earlier.completed) == ({1, 2}, True)
+        assert (numbers(journal.ledger.answered), journal.ledger.completed) == ({1, 2}, True)
     assert bytes_of(path) == record(1) + record(2)
 
 
@@ -104,7 +105,7 @@ def test_case_c90_a_whole_last_record_gets_its_lf(path: Path) -> None:
 def test_case_c90_a_file_that_is_nothing_but_a_torn_record_begins_anew(path: Path, tail: bytes) -> None:
     path.write_bytes(tail)
     with Journal.open(str(path)) as journal:
-        assert journal.earlier.torn_bytes == len(tail)
+        assert journal.ledger.torn_bytes == len(tail)
     assert bytes_of(path) == b""
 
 
@@ -112,14 +113,14 @@ def test_case_c91_damaged_lines_in_the_middle_are_skipped_counted_and_left(path:
     content = record(1) + b'{"id":2,"key\n' + b"\n" + b"\xff\xfe\n" + record(3).replace(b"\n", b"\r\n") + b"\n"
     path.write_bytes(content)
     with Journal.open(str(path)) as journal:
-        assert (numbers(journal.earlier.answered), journal.earlier.damaged) == ({1, 3}, 2)
+        assert (numbers(journal.ledger.answered), journal.ledger.damaged) == ({1, 3}, 2)
     assert bytes_of(path) == content
 
 
 def test_case_c93_records_end_at_lf_only(path: Path) -> None:
     path.write_bytes(b"".join(record(number, "\x85\u2028\u2029\x7f") for number in range(82)))
     with Journal.open(str(path)) as journal:
-        assert (len(journal.earlier.answered), journal.earlier.damaged) == (82, 0)
+        assert (len(numbers(journal.ledger.answered)), journal.ledger.damaged) == (82, 0)
 
 
 @pytest.mark.parametrize("content", [b"my notes", b"my notes\nof today", b'{"prompt":"x"}\n', b'"x"\n"y"'])

@@ -21,9 +21,9 @@ from controller.daemon import Gates, Parts, limiter_maker, serve
 from controller.decisions import DecisionLog
 from controller.dialects.table import dialect_for
 from controller.identity import Identities
+from controller.intake import Intake, read_prompts
 from controller.records import Prompt, Result, dump_result
 from controller.settings import Settings
-from controller.sources import Intake, read_prompts
 from controller.telemetry import Exit, Stop, Tally
 from controller.transport import Pool
 from controller.upstream import Upstream

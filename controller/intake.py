@@ -1,0 +1,152 @@
+"""Prompts in: lines -> what is to be done with them, one at a time. Nothing is read while a receiver makes us wait."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
+
+from attrs import define, field
+
+from controller.identity import Conflict, Duplicate, Identities, Unreadable, id_digest
+from controller.lines import BadLine, parse_line
+from controller.records import Prompt, Result
+from controller.sources import Line, Lines, Source
+from controller.spool import Spool, Taken
+
+MOST_CARRIED = 32  # names of unknown keys to remember for the warning
+
+
+@define(eq=False, kw_only=True)
+class Intake:
+    """Turns lines into what is to be done with them, and counts.
+
+    done: keys (16 bytes each) that were answered; failed: keys that ended in error; neither is tried again.
+    known_ids: digests of the ids that have a result. first: stop after so many lines that are not blank.
+    """
+
+    identities: Identities = field(factory=Identities)
+    done: Container[bytes] = frozenset()
+    failed: Container[bytes] = frozenset()
+    known_ids: Container[bytes] = frozenset()
+    text: bool = False
+    first: int | None = None
+    read: int = field(default=0, init=False)  # lines that are not blank: the sum of prompts and all the following
+    prompts: int = field(default=0, init=False)  # handed on
+    skipped_done: int = field(default=0, init=False)
+    skipped_failed: int = field(default=0, init=False)
+    duplicates: int = field(default=0, init=False)
+    conflicts: int = field(default=0, init=False)
+    bad: int = field(default=0, init=False)
+    changed: int = field(default=0, init=False)  # new content under an id that has a result: a prompt of its own
+    first_changed: str | None = field(default=None, init=False)  # where, as "prompts.jsonl:3"
+    open: set[bytes] = field(factory=set, init=False)  # keys whose result is not written yet
+    taken_up: set[bytes] = field(factory=set, init=False)  # keys from the spool that no line has shown again
+    forms: Counter[str] = field(factory=Counter, init=False)  # how lines were written
+    exhausted: bool = field(default=False, init=False)  # there is no more to read
+    carried: set[str] = field(factory=set, init=False)  # unknown keys that were not sent; not more than MOST_CARRIED
+
+    @property
+    def full(self) -> bool:
+        """The wished-for number of lines has been read."""
+        return self.first is not None and self.read >= self.first
+
+    def take(self, line: Line, source: str) -> Prompt | Result | None:
+        """What a line asks for: a prompt to answer, an error to write down, or nothing."""
+        parsed = parse_line(line.raw, text=self.text)
+        if parsed is None:
+            return None
+        self.read += 1
+        if not isinstance(parsed, BadLine):
+            self.forms[parsed.form] += 1
+            self.carried.update(parsed.carried[: MOST_CARRIED - len(self.carried)])
+        identified = self.identities.identify(parsed, source, line.number)
+        if isinstance(identified, Duplicate):
+            self.duplicates += 1
+            return None
+        prompt = identified if isinstance(identified, Prompt) else identified.result.prompt
+        key = bytes.fromhex(prompt.key)
+        if key in self.taken_up:  # a producer that begins anew repeats what the spool had
+            self.taken_up.discard(key)
+            self.duplicates += 1
+            return None
+        if key in self.done or key in self.failed:
+            self.skipped_done += key in self.done
+            self.skipped_failed += key not in self.done
+            return None
+        if isinstance(identified, Prompt) and prompt.id is not None and id_digest(prompt.id) in self.known_ids:
+            self.changed += 1
+            self.first_changed = self.first_changed or f"{source}:{line.number}"
+        return self._counted(identified)
+
+    def take_all(self, lines: Iterable[Line], source: str) -> list[Taken]:
+        """What is to be done of these lines; none of them once it is full."""
+        taken = []
+        for line in lines:
+            what = None if self.full else self.take(line, source)
+            if what is not None:
+                taken.append(Taken(line.raw, what))
+        return taken
+
+    def take_up(self, spooled: Taken) -> None:
+        """A line that an earlier run took and left open."""
+        self.read += 1
+        self.taken_up.add(spooled.key)
+        self.open.add(spooled.key)
+        self.prompts += isinstance(spooled.what, Prompt)
+        self.bad += isinstance(spooled.what, Result)
+
+    def written(self, results: Iterable[Result]) -> None:
+        """They are in the results file."""
+        self.open.difference_update(bytes.fromhex(result.prompt.key) for result in results)
+
+    def keys_read(self) -> Iterator[bytes]:
+        """The key of every prompt and faulty line that was read, once."""
+        yield from self.identities.keys()
+        yield from self.taken_up
+
+    def _counted(self, identified: Prompt | Conflict | Unreadable) -> Prompt | Result:
+        if isinstance(identified, Prompt):
+            self.open.add(bytes.fromhex(identified.key))
+            self.prompts += 1
+            return identified
+        self.open.add(bytes.fromhex(identified.result.prompt.key))
+        self.conflicts += isinstance(identified, Conflict)
+        self.bad += isinstance(identified, Unreadable)
+        return identified.result
+
+
+async def read_prompts(
+    sources: Iterable[Source],
+    intake: Intake,
+    accept_prompt: Callable[[Prompt], Awaitable[None]],
+    accept_result: Callable[[Result], Awaitable[None]],
+    spool: Spool | None = None,
+) -> None:
+    """Read what the spool has left, then the sources one after the other to their ends.
+
+    What can't be read twice is spooled, all whole lines of a read together, before any of them goes on. Raises OSError
+    when a source or the spool fails midway; `intake` then tells how far it came.
+    """
+
+    async def hand_on(what: Prompt | Result) -> None:
+        if isinstance(what, Prompt):
+            await accept_prompt(what)
+        else:
+            await accept_result(what)
+
+    for left in spool.left if spool is not None else ():
+        if not intake.full:
+            intake.take_up(left)
+            await hand_on(left.what)
+    for source in sources:
+        async with source.open() as read_chunk:
+            lines = Lines(read_chunk)
+            while not intake.full and (line := await anext(lines, None)) is not None:
+                if spool is None or not source.once:
+                    batch = intake.take_all([line], source.name)
+                else:
+                    batch = intake.take_all([line, *lines.at_hand()], source.name)
+                    await spool.keep(batch)
+                for taken in batch:
+                    await hand_on(taken.what)
+    intake.exhausted = True

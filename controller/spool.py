@@ -1,0 +1,187 @@
+"""RESULTS.pending: lines of a source that can't be read twice, kept until they have their results.
+
+Every whole line that came with a read is in the file, with its key, before the first of them is attempted, so the next
+run takes up what this one leaves. What no spool can know: bytes that the process had taken out of the pipe in the
+instant in which it was killed, and the unfinished line at their end.
+
+Answered lines are dropped when the file has grown to several times what is open, by writing it anew; when nothing is
+open the file is removed. The lock on the results file guards this one, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable, Container, Iterable
+from typing import Self
+
+import trio
+from attrs import define, field, frozen
+
+from controller.durable import Durable, write_all
+from controller.identity import as_spooled
+from controller.lines import parse_line
+from controller.records import KEY_PATTERN, Prompt, Result
+from policies.contract import JSON
+
+SUFFIX = ".pending"
+RECORD_START = b'{"key":'
+SLACK = 4 << 20  # bytes of answered lines that are not worth a new file
+
+
+@frozen
+class Taken:
+    """A line with what it came to."""
+
+    raw: bytes
+    what: Prompt | Result
+
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt, or the one that the error is about."""
+        return self.what if isinstance(self.what, Prompt) else self.what.prompt
+
+    @property
+    def key(self) -> bytes:
+        """Of the prompt."""
+        return bytes.fromhex(self.prompt.key)
+
+
+@define(eq=False)
+class Spool:
+    """left: what an earlier run took and did not answer, in order. Writes in threads, one at a time."""
+
+    path: str
+    durable: Durable
+    text: bool = False  # lines are prompts as they are
+    left: list[Taken] = field(factory=list)
+    damaged: int = 0  # lines of the file that tell nothing
+    _fd: int | None = None
+    _open: dict[bytes, bytes] = field(factory=dict)  # key -> its line in the file
+    _size: int = 0
+    _dirty: bool = field(default=False, init=False)
+    _lock: trio.Lock = field(factory=trio.Lock, init=False)
+
+    @classmethod
+    def open(cls, results: str, done: Container[bytes], durable: Durable, *, text: bool = False) -> Self:
+        """Read what the spool beside `results` holds, if there is one; ValueError, one line, if that can't be."""
+        spool = cls(results + SUFFIX, durable, text)
+        try:
+            if os.path.exists(spool.path):
+                spool._read(done)
+        except OSError as error:
+            raise ValueError(f"cannot read or rewrite {spool.path}: {error.strerror}") from error
+        return spool
+
+    def close(self) -> None:
+        """Remove the file if nothing is open. Call it when the results are durable."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+            if not self._open:
+                os.unlink(self.path)
+
+    async def keep(self, lines: list[Taken]) -> None:
+        """Write lines down before they are attempted. Raises OSError."""
+        if not lines:
+            return
+        records = [(one.key, _record(one, text=self.text)) for one in lines]
+        async with self._lock:
+            self._open.update(records)
+            await trio.to_thread.run_sync(self._append, b"".join(record for _, record in records))
+
+    async def forget(self, keys: Iterable[bytes], sync_results: Callable[[], Awaitable[None]]) -> None:
+        """They have their results. Before their lines go, the results are made durable: raises what that raises."""
+        for key in keys:
+            self._open.pop(key, None)
+        if self._fd is None or self._size < SLACK or self._size < SLACK + 4 * sum(map(len, self._open.values())):
+            return
+        await sync_results()
+        async with self._lock:
+            try:
+                await trio.to_thread.run_sync(self._write_anew)
+            except OSError:  # the old file serves on, and grows by as much again before the next try
+                self._size = 0
+
+    async def sync(self) -> None:
+        """Make durable what was written so far. Raises OSError."""
+        async with self._lock:
+            if self._dirty and self._fd is not None:
+                await trio.to_thread.run_sync(self.durable.before_exit, self._fd)
+                self._dirty = False
+
+    # -- the file
+
+    def _read(self, done: Container[bytes]) -> None:
+        """Take over what is open. A torn last line was not attempted, and goes."""
+        with open(self.path, "rb") as file:
+            lines = file.read().splitlines(keepends=True)  # what is open, and SLACK; its JSON holds no raw line end
+        found = [(line, _taken(line)) for line in lines]
+        if lines and not any(one for _, one in found) and not lines[0].startswith((RECORD_START, b"\0")):
+            raise ValueError(f"{self.path} holds no prompts of tidegate: move it away")
+        for line, one in found:
+            if one is None:
+                self.damaged += 1
+            elif one.key not in done:
+                self.left.append(one)
+                self._open[one.key] = line
+        self._write_anew()
+
+    def _append(self, data: bytes) -> None:
+        if self._fd is None:
+            self._fd = os.open(self.path, _FLAGS, 0o666)
+            self.durable.sync_folder(self.path)
+        write_all(self._fd, data)
+        self._size += len(data)
+        self._dirty = not self.durable.after_write(self._fd)
+
+    def _write_anew(self) -> None:
+        """Only what is open, in a new file that takes the old one's place when it is whole."""
+        new = self.path + ".new"
+        fd, data = os.open(new, _FLAGS | os.O_TRUNC, 0o666), b"".join(self._open.values())
+        try:
+            write_all(fd, data)
+            self.durable.before_exit(fd)
+            os.rename(new, self.path)
+            self.durable.sync_folder(self.path)
+        except BaseException:
+            os.close(fd)
+            raise
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd, self._size, self._dirty = fd, len(data), False
+
+
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+
+
+def _record(taken: Taken, *, text: bool) -> bytes:
+    prompt = taken.prompt
+    error = None if isinstance(taken.what, Prompt) or taken.what.error is None else taken.what.error.message
+    value: dict[str, JSON] = {"key": prompt.key, "source": prompt.source, "line": prompt.line, "error": error}
+    value |= {"text": text, "raw": taken.raw.decode(errors="surrogateescape")}  # any bytes come back as they were
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def _taken(record: bytes) -> Taken | None:
+    """What a line of the file says; None for one that is torn or damaged."""
+    try:
+        value: JSON = json.loads(record)
+    except (ValueError, RecursionError):
+        return None
+    match value:
+        case {
+            "key": str(key),
+            "source": str(source),
+            "line": int(line),
+            "raw": str(text),
+            "text": bool(as_text),
+            **more,
+        }:
+            raw, error = text.encode(errors="surrogateescape"), more.get("error")
+            parsed = parse_line(raw, text=as_text)
+            if parsed is None or not KEY_PATTERN.fullmatch(key) or not record.endswith(b"\n"):
+                return None
+            fault = error if isinstance(error, str) else None
+            return Taken(raw, as_spooled(parsed, bytes.fromhex(key), source, line, fault))
+    return None

@@ -33,6 +33,10 @@ PARAMETERS = frozenset(name for names in PARAMETERS_BY_ORIGIN.values() for name 
 OWN_KEYS = frozenset({"id", "metadata", "extra_body"})
 BATCH_KEYS = frozenset({"custom_id", "method", "url", "body"})
 CHAT, EMBEDDINGS = "chat/completions", "embeddings"
+KNOWN_KEYS = {  # beside them, a key is carried
+    CHAT: OWN_KEYS | PARAMETERS | {"messages", "prompt", "system"},
+    EMBEDDINGS: OWN_KEYS | PARAMETERS | {"input"},
+}
 
 
 @frozen(kw_only=True)
@@ -57,19 +61,20 @@ def draft(value: JSON) -> Draft:
     if is_batch(value):
         return _batch_draft(value)
     present: dict[str, JSON] = {key: child for key, child in value.items() if child is not None}
-    form = _form(present)
-    request = form | {key: child for key, child in present.items() if key in PARAMETERS}
-    request |= _object(present.get("extra_body", {}), "extra_body")
-    endpoint = EMBEDDINGS if "input" in form else CHAT
+    request = _form(present)
+    endpoint = EMBEDDINGS if "input" in request else CHAT
+    request |= {key: child for key, child in present.items() if key in PARAMETERS}
+    if "extra_body" in present:
+        request |= _object(present["extra_body"], "extra_body")
     _check_request(request, endpoint)
-    used = OWN_KEYS | PARAMETERS | form.keys() | ({"prompt", "system"} if endpoint == CHAT else set())
+    used = KNOWN_KEYS[endpoint]
     extra = {key: child for key, child in value.items() if key not in used}
     return Draft(
         id=_checked_id(present.get("id"), "id"),
         request=request,
         endpoint=endpoint,
         metadata=_metadata(present.get("metadata"), extra),
-        form=next(name for name in ("prompt", "messages", "input") if name in present),
+        form="prompt" if "prompt" in present else "messages" if "messages" in present else "input",
         carried=tuple(extra),
     )
 

@@ -49,6 +49,8 @@ class Unreadable:
     result: Result
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
 Identified = Prompt | Duplicate | Conflict | Unreadable
 
 
@@ -65,7 +67,11 @@ class Identities:
     _place_of_id: KeyTable = field(init=False)
     _place_of_key: KeyTable = field(init=False)  # keys of lines with an id
 
+    _secret: bytes = field(default=b"", init=False)
+
     def __attrs_post_init__(self) -> None:
+        if self.nonce:
+            self._secret = blake2b(self.nonce.encode()).digest()
         self._times = KeyTable(KEY_BYTES, TIMES_BYTES)
         self._place_of_id, self._place_of_key = (KeyTable(KEY_BYTES, PLACE_BYTES) for _ in range(2))
 
@@ -95,15 +101,12 @@ class Identities:
 
     def _with_id(self, draft: Draft, key: bytes, source: str, line: int) -> Prompt | Duplicate | Conflict:
         place = self._sources.setdefault(source, len(self._sources)) << LINE_BITS | line
-        first = self._place_of_key.get(key)
+        first = self._place_of_key.claim(key, place)
         if first is not None:
             return Duplicate(key=key.hex(), first=self._shown(first))
-        self._place_of_key.put(key, place)
         prompt = _prompt(draft, key, source, line)
-        digest = self._digest([draft.id])
-        first = self._place_of_id.get(digest)
+        first = self._place_of_id.claim(id_digest(draft.id, KEY_BYTES), place)
         if first is None:
-            self._place_of_id.put(digest, place)
             return prompt
         name = json.dumps(draft.id, ensure_ascii=False)[:100]
         before = f"id {name} was used before with other content at {self._shown(first)}"
@@ -114,14 +117,12 @@ class Identities:
 
     def _digest(self, content: list[JSON]) -> bytes:
         # ASCII, so that half a surrogate pair is no trouble; JSON tells 1, 1.0, "1" and true apart.
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        secret = blake2b(self.nonce.encode()).digest() if self.nonce else b""
-        return blake2b(text.encode(), digest_size=KEY_BYTES, key=secret).digest()
+        return blake2b(_CANONICAL.encode(content).encode(), digest_size=KEY_BYTES, key=self._secret).digest()
 
 
-def id_digest(name: JSON) -> bytes:
-    """By what an id of a results file is remembered: JSON tells 1, 1.0 and "1" apart."""
-    return blake2b(json.dumps(name).encode(), digest_size=ID_BYTES).digest()
+def id_digest(name: JSON, size: int = ID_BYTES) -> bytes:
+    """By what an id is remembered within a run: its repr tells 1, 1.0, "1" and true apart."""
+    return blake2b(repr(name).encode(), digest_size=size).digest()
 
 
 def as_spooled(parsed: Draft | BadLine, key: bytes, source: str, line: int, fault: str | None) -> Prompt | Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
+from itertools import chain
 
 from attrs import define, field
 
@@ -58,7 +59,8 @@ class Intake:
         self.read += 1
         if not isinstance(parsed, BadLine):
             self.forms[parsed.form] += 1
-            self.carried.update(parsed.carried[: MOST_CARRIED - len(self.carried)])
+            if parsed.carried:
+                self.carried.update(parsed.carried[: MOST_CARRIED - len(self.carried)])
         identified = self.identities.identify(parsed, source, line.number)
         if isinstance(identified, Duplicate):
             self.duplicates += 1
@@ -69,23 +71,23 @@ class Intake:
             self.taken_up.discard(key)
             self.duplicates += 1
             return None
-        if key in self.done or key in self.failed:
-            self.skipped_done += key in self.done
-            self.skipped_failed += key not in self.done
+        done = key in self.done
+        if done or key in self.failed:
+            self.skipped_done += done
+            self.skipped_failed += not done
             return None
         if isinstance(identified, Prompt) and prompt.id is not None and id_digest(prompt.id) in self.known_ids:
             self.changed += 1
             self.first_changed = self.first_changed or f"{source}:{line.number}"
         return self._counted(identified)
 
-    def take_all(self, lines: Iterable[Line], source: str) -> list[Taken]:
-        """What is to be done of these lines; none of them once it is full."""
-        taken = []
+    def take_all(self, lines: Iterable[Line], source: str) -> Iterator[Taken]:
+        """What is to be done of these lines, one by one as it is asked for; of none once it is full."""
         for line in lines:
-            what = None if self.full else self.take(line, source)
-            if what is not None:
-                taken.append(Taken(line.raw, what))
-        return taken
+            if (what := self.take(line, source)) is not None:
+                yield Taken(line.raw, what)
+            if self.full:
+                return
 
     def take_up(self, spooled: Taken) -> None:
         """A line that an earlier run took and left open."""
@@ -142,10 +144,9 @@ async def read_prompts(
         async with source.open() as read_chunk:
             lines = Lines(read_chunk)
             while not intake.full and (line := await anext(lines, None)) is not None:
-                if spool is None or not source.once:
-                    batch = intake.take_all([line], source.name)
-                else:
-                    batch = intake.take_all([line, *lines.at_hand()], source.name)
+                batch: Iterable[Taken] = intake.take_all(chain((line,), lines.at_hand()), source.name)
+                if spool is not None and source.once:
+                    batch = list(batch)
                     await spool.keep(batch)
                 for taken in batch:
                     await hand_on(taken.what)

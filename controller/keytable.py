@@ -34,21 +34,30 @@ class KeyTable:
 
     def put(self, key: bytes, value: int = 0) -> None:
         """Add a key, or give it another value."""
-        assert len(key) == self.key_bytes
-        bucket = self._buckets.setdefault(_number(key), bytearray())
+        if self.claim(key, value) is not None:
+            bucket = self._buckets[_number(key)]
+            at = self._find(bucket, key) + self.key_bytes - 1
+            bucket[at : at + self.value_bytes] = value.to_bytes(self.value_bytes, "big")
+
+    def claim(self, key: bytes, value: int = 0) -> int | None:
+        """Add a key unless it is there: then its value."""
+        bucket = self._buckets.get(_number(key))
+        if bucket is None:
+            bucket = self._buckets[_number(key)] = bytearray()
         at = self._find(bucket, key)
-        entry = key[1:] + value.to_bytes(self.value_bytes, "big")
         if at < 0:
-            bucket += entry
+            assert len(key) == self.key_bytes
+            bucket += key[1:] + value.to_bytes(self.value_bytes, "big")
             self._count += 1
-        else:
-            bucket[at : at + len(entry)] = entry
+            return None
+        at += self.key_bytes - 1
+        return int.from_bytes(bucket[at : at + self.value_bytes], "big")
 
     def _find(self, bucket: bytearray, key: bytes) -> int:
         """Where the entry begins, -1 without one. What is found across two entries is none."""
-        rest, width = key[1:], self.key_bytes - 1 + self.value_bytes
+        rest = key[1:]
         at = bucket.find(rest)
-        while at > 0 and (astray := at % width):
+        while at > 0 and (astray := at % (width := self.key_bytes - 1 + self.value_bytes)):
             at = bucket.find(rest, at - astray + width)
         return at
 

@@ -15,6 +15,7 @@ from controller.records import MOST_NESTED
 from policies.contract import JSON
 
 BYTE_ORDER_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+MARKS = tuple(BYTE_ORDER_MARKS)
 
 
 @frozen(kw_only=True)
@@ -47,7 +48,9 @@ def parse_line(raw: bytes, *, text: bool = False) -> Draft | BadLine | None:
 
 
 def _decode(line: bytes) -> str:
-    encoding = next((name for mark, name in BYTE_ORDER_MARKS.items() if line.startswith(mark)), None)
+    encoding = None
+    if line.startswith(MARKS):
+        encoding = next(name for mark, name in BYTE_ORDER_MARKS.items() if line.startswith(mark))
     if encoding is None and b"\0" in line:
         encoding = "UTF-16"  # JSON holds no NUL and text should not; byte order: cut at LF, only line 1 would tell it
     if encoding is not None:
@@ -60,7 +63,7 @@ def _decode(line: bytes) -> str:
 
 def _load(text: str) -> JSON:
     try:
-        value: JSON = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        value: JSON = _DECODER.decode(text)
         too_deep = text.count("[") + text.count("{") > MOST_NESTED and _nested_too_deeply(value)
     except RecursionError:
         too_deep = True
@@ -86,6 +89,9 @@ def _finite(number: str) -> float:
     if not math.isfinite(value):
         raise _NotFiniteError(number[:40])
     return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)  # loads would make one for every line
 
 
 def _field_with_it(text: str) -> str:

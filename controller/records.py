@@ -5,6 +5,7 @@ How an input line is read stands in `lines.py`, how it gets its key in `identity
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
@@ -89,7 +90,7 @@ def dump_result(result: Result, *, with_body: bool = False) -> bytes:
 def read_done(line: bytes) -> Done | None:
     """Which prompt a result line answers; None for a line that is no whole result. Never raises."""
     try:
-        value: JSON = json.loads(line.decode("utf-8-sig"))  # an editor may have put a mark before it
+        value: JSON = json.loads(line.removeprefix(codecs.BOM_UTF8).decode())  # an editor may have put a mark before it
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict):

@@ -68,12 +68,13 @@ class Ledger:
         if done is None:
             return False
         key = bytes.fromhex(done.key)
-        known = self.keys.get(key) or 0
-        self.double += bool(known & (ANSWERED | FRESH))
-        flag = ANSWERED if done.ok or known & ANSWERED else FAILED
-        self.keys.put(key, flag | (FRESH if fresh else 0))
+        flags = (ANSWERED if done.ok else FAILED) | (FRESH if fresh else 0)
+        known = self.keys.claim(key, flags)
+        if known is not None:
+            self.double += bool(known & (ANSWERED | FRESH))
+            self.keys.put(key, ANSWERED | flags & FRESH if known & ANSWERED else flags)
         if done.id is not None:
-            self.ids.put(id_digest(done.id))
+            self.ids.claim(id_digest(done.id))
         return True
 
 

@@ -115,7 +115,7 @@ class Spool:
     def _read(self, done: Container[bytes]) -> None:
         """Take over what is open. A torn last line was not attempted, and goes."""
         with open(self.path, "rb") as file:
-            lines = file.read().splitlines(keepends=True)  # what is open, and SLACK; its JSON holds no raw line end
+            lines = file.read().splitlines(keepends=True)  # what is open, and SLACK; JSON escapes all line ends within
         found = [(line, _taken(line)) for line in lines]
         if lines and not any(one for _, one in found) and not lines[0].startswith((RECORD_START, b"\0")):
             raise ValueError(f"{self.path} holds no prompts of tidegate: move it away")

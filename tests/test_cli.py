@@ -169,6 +169,106 @@ def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path, quick: str) -> No
     assert "0 attempts" in done.stderr
 
 
+def test_the_last_lines_and_the_summary_prove_that_nothing_is_missing_and_nothing_double(
+    tmp_path: Path, quick: str
+) -> None:
+    prompts, out, summary = tmp_path / "p.jsonl", tmp_path / "r.jsonl", tmp_path / "s.json"
+    prompts.write_text('{"id": 1, "prompt": "a"}\n"b"\n{broken\n{"id": 1, "prompt": "a"}\n')
+    arguments = (prompts, "--base-url", quick, "--model", "m", "-o", out, "--summary", summary)
+    done = run(*arguments, "--first", "1")
+    assert done.stderr.splitlines()[-1].endswith(
+        f"1 read: 1 ok, 0 failed, 0 pending, 0 duplicates; recounted from {out}: missing 0, double 0"
+    )
+    done = run(*arguments)
+    assert "4 read: 2 ok, 1 failed, 0 pending, 1 duplicates" in done.stderr.splitlines()[-1]
+    assert "this run: 1 ok, 1 failed; 1 attempts, 0 throttled; " in done.stderr.splitlines()[-2]
+    told = json.loads(summary.read_text())
+    names = (
+        "read",
+        "ok",
+        "failed",
+        "pending",
+        "duplicates",
+        "missing",
+        "double",
+        "attempts",
+        "throttled",
+        "paid_again",
+    )
+    assert [told[name] for name in names] == [4, 2, 1, 0, 1, 0, 0, 1, 0, 0]
+    assert told["output_tokens"] > 0
+    assert (told["exit_code"], told["stopped"], done.returncode) == (1, None, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.jsonl", "r.jsonl", "s.json"]
+
+
+def test_results_that_were_there_twice_are_told_and_so_are_those_that_vanished(tmp_path: Path, quick: str) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 3), tmp_path / "r.jsonl"
+    arguments = (prompts, "--base-url", quick, "--model", "m", "-o", out)
+    run(*arguments, "--first", "2")
+    out.write_bytes(out.read_bytes() * 2)
+    assert "missing 0, double 2" in run(*arguments).stderr
+    with prompts.open("a") as file:
+        file.write('"one more, so that it is busy"\n')
+    with upstream("steady?latency=1") as slow:
+        process = start(prompts, "--base-url", slow, "--model", "m", "-o", out)
+        while statistics(slow)["in_flight"] == 0:
+            time.sleep(0.02)
+        out.unlink()
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 5
+    assert "missing 4, double 0" in errors
+    assert "was changed while the run wrote to it" in errors
+
+
+def test_failed_prompts_are_tried_again_only_if_so_wished(tmp_path: Path, quick: str) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 3), tmp_path / "r.jsonl"
+    with upstream("steady?error_share=1&latency=0.02") as bad:
+        failed = run(
+            prompts, "--base-url", bad, "--model", "m", "-o", out, "--max-failures", "1", "--connect-timeout", "1"
+        )
+    assert failed.returncode == 1, failed.stderr
+    arguments = (prompts, "--base-url", quick, "--model", "m", "-o", out)
+    left_alone = run(*arguments)
+    assert (left_alone.returncode, len(results(out))) == (1, 3)
+    again = run(*arguments, "--retry-failed")
+    assert again.returncode == 0, again.stderr
+    assert [line["status"] for line in results(out)] == ["error"] * 3 + ["ok"] * 3
+    assert "3 read: 3 ok, 0 failed, 0 pending, 0 duplicates" in again.stderr
+    assert "missing 0, double 0" in again.stderr
+
+
+def test_a_changed_line_under_a_known_id_is_a_new_prompt_and_is_told(tmp_path: Path, quick: str) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 3), tmp_path / "r.jsonl"
+    arguments = (prompts, "--base-url", quick, "--model", "m", "-o", out)
+    run(*arguments)
+    prompts.write_text(prompts.read_text().replace("prompt 1", "another prompt"))
+    done = run(*arguments)
+    assert "1 lines are new under an id that has a result for other content, first " in done.stderr
+    assert f"{prompts}:2" in done.stderr
+    assert ids(results(out)) == [0, 1, 1, 2]
+
+
+def test_what_a_pipe_gave_a_killed_run_is_answered_by_the_next_one(tmp_path: Path) -> None:
+    out, lines = tmp_path / "r.jsonl", "".join(f'{{"id": {n}, "prompt": "x"}}\n' for n in range(20))
+    with upstream("steady?latency=1&rate=500&burst=500") as url:
+        process = start("-", "--base-url", url, "--model", "m", "-o", out, *FAST, stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write(lines)
+        process.stdin.flush()
+        while statistics(url)["in_flight"] == 0:
+            time.sleep(0.02)
+        process.kill()
+        process.communicate()
+        done = run("-", "--base-url", url, "--model", "m", "-o", out, *FAST, text='"one more"\n')
+    assert done.returncode == 0, done.stderr
+    assert "20 lines of an earlier run are taken up first" in done.stderr
+    assert "attempts were under way when an earlier run died: they may be paid again" in done.stderr
+    assert " paid again after a crash" in done.stderr
+    assert "21 read: 21 ok, 0 failed, 0 pending, 0 duplicates" in done.stderr
+    assert ids(results(out)) == ids([{"id": n} for n in [*range(20), None]])
+    assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]
+
+
 def test_no_resume_answers_the_same_text_again(tmp_path: Path, quick: str) -> None:
     prompts, out = write_prompts(tmp_path / "p.jsonl", 3), tmp_path / "r.jsonl"
     for _ in range(2):

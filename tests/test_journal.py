@@ -14,7 +14,10 @@ import pytest
 import trio
 import trio.testing
 
+from controller.durable import Durable
 from controller.journal import Journal, JournalError, check_output
+from controller.store import Store
+from controller.telemetry import Exit, Stop
 
 
 def key_of(number: int) -> bytes:
@@ -179,6 +182,110 @@ async def test_a_run_without_threads_brings_its_own_append() -> None:
     assert written == [record(1) + record(2)]
     with pytest.raises(JournalError, match="memory: No space left on device"):
         await journal.write([record(3)])
+
+
+# fsync
+
+
+class Disk:
+    """Counts what is made durable, in place of fsync; fails once `broken`."""
+
+    def __init__(self) -> None:
+        self.syncs, self.broken = 0, False
+
+    def fsync(self, fd: int) -> None:
+        os.fstat(fd)
+        if self.broken:
+            raise OSError(errno.EIO, "Input/output error")
+        self.syncs += 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "per_write", "in_between", "at_the_end"), [("always", 1, 0, 0), ("interval", 0, 1, 1), ("never", 0, 0, 0)]
+)
+async def test_results_are_synced_at_every_write_or_now_and_then_and_before_exit_or_never(
+    path: Path, mode: str, per_write: int, in_between: int, at_the_end: int
+) -> None:
+    disk = Disk()
+    with Journal.open(str(path), Durable(mode, disk.fsync)) as journal:
+        begin = disk.syncs  # the folder's, for the name of the new file
+        assert begin == (mode != "never")
+        for number in range(3):
+            await journal.write([record(number)])
+        assert disk.syncs == begin + 3 * per_write
+        await journal.sync()
+        await journal.sync()  # nothing new: nothing to do
+        assert disk.syncs == begin + 3 * per_write + in_between
+        await journal.write([record(4)])
+    assert disk.syncs == begin + 4 * per_write + in_between + at_the_end
+
+
+async def test_after_a_failed_sync_nothing_more_is_written(path: Path) -> None:
+    disk = Disk()
+    with Journal.open(str(path), Durable("interval", disk.fsync)) as journal:
+        await journal.write([record(1)])
+        disk.broken = True
+        with pytest.raises(JournalError, match="Input/output error"):
+            await journal.sync()
+        disk.broken = False
+        with pytest.raises(JournalError, match="Input/output error"):
+            await journal.write([record(2)])
+    assert bytes_of(path) == record(1)
+
+
+async def test_a_run_keeps_what_a_crash_of_the_machine_costs_below_a_second(path: Path, autojump_clock: object) -> None:
+    disk, stop = Disk(), Stop()
+    store = Store(Journal.open(str(path), Durable("interval", disk.fsync)))
+    begin = disk.syncs
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.sync_often, stop)
+        for number in range(10):
+            await store.write([record(number)], [])
+            await trio.sleep(0.1)
+        await trio.sleep(0.5)
+        assert begin + 2 <= disk.syncs <= begin + 4
+        disk.broken = True
+        await store.write([record(11)], [])
+        await stop.asked.wait()
+        nursery.cancel_scope.cancel()
+    assert (stop.code, stop.at_once.is_set()) == (Exit.LOCAL_IO, True)
+    store.journal.close()
+
+
+# The recount
+
+
+async def test_what_a_run_wrote_is_counted_again_from_the_file(path: Path) -> None:
+    path.write_bytes(record(1) + record(2, ok=False) + record(3, ok=False))
+    with Journal.open(str(path)) as journal:
+        await journal.write([record(2), record(4)])
+        await journal.write([record(4, ok=False), record(1)])
+        ledger = journal.recount()
+        assert ledger is not None
+        assert (numbers(ledger.answered), numbers(ledger.failed)) == ({1, 2, 4}, {3})
+        assert ledger.double == 2, "4 and 1 have a second line; 2 was tried again after its failure"
+
+
+async def test_a_file_that_somebody_removed_replaced_or_emptied_is_counted_as_it_is_now(path: Path) -> None:
+    for change, left in ((path.unlink, set()), (lambda: path.write_bytes(b""), set()), (lambda: replace(path), {9})):
+        path.write_bytes(record(1) + record(2))
+        with Journal.open(str(path)) as journal:
+            await journal.write([record(3)])
+            change()
+            ledger = journal.recount()
+            assert ledger is not None
+            assert numbers(ledger.answered) == left
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(record(9))
+    other.rename(path)
+
+
+def test_what_goes_to_a_device_cannot_be_counted_again() -> None:
+    with Journal.open("/dev/null") as journal:
+        assert journal.recount() is None
 
 
 # Where results may go

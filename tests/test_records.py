@@ -83,7 +83,8 @@ def native(result: Result, *, with_body: bool = False) -> dict[str, JSON]:
 def test_a_dumped_result_tells_a_resumed_run_which_prompt_it_answers_and_whether_it_did(result: Result) -> None:
     line = dump_result(result, with_body=True)
     assert line.endswith(b"\n")
-    assert read_done(line) == read_done(line[:-1]) == Done(key=result.prompt.key, ok=result.answer is not None)
+    done = Done(key=result.prompt.key, ok=result.answer is not None, id=result.prompt.id)
+    assert read_done(line) == read_done(line[:-1]) == done
 
 
 @given(results)
@@ -170,7 +171,7 @@ def test_the_body_is_kept_when_asked_for_and_always_for_embeddings() -> None:
 def batch_result(answered: Answer | None, error: Failed | None) -> dict[str, JSON]:
     prompt = Prompt(id="a-1", key=KEY, source="b.jsonl", line=1, request={}, batch=True)
     line = dump_result(Result(prompt=prompt, answer=answered, error=error))
-    assert read_done(line) == Done(key=KEY, ok=answered is not None)
+    assert read_done(line) == Done(key=KEY, ok=answered is not None, id="a-1")
     value: dict[str, JSON] = json.loads(line)
     assert (value["id"], value["custom_id"]) == ("batch_req_" + KEY, "a-1")
     return value

@@ -39,7 +39,7 @@ OTHER: dict[str, tuple[object, str, str]] = {  # kind of the default -> another 
     "str": ("x", "'x'", "x"),
     "tuple": (("a=1",), "['a=1']", "a=1"),
 }
-CHOICES = {"progress": "off", "input_format": "text", "emit": "sse"}
+CHOICES = {"progress": "off", "input_format": "text", "emit": "sse", "fsync": "never"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,34 +12,164 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller import spool as spool_module
 from controller.durable import Durable
 from controller.intake import Intake, read_prompts
 from controller.records import Prompt, Result
-from controller.sources import source_of
-from controller.spool import Spool, Taken
+from controller.sources import Line, source_of
+from controller.spool import SLACK, Spool, Taken
 
 NEVER = Durable("never")
+A, B, C = (b'{"id":"%c","prompt":"x"}' % letter for letter in b"abc")
 
 
 async def nothing() -> None:
     await trio.lowlevel.checkpoint()
 
 
-def opened(results: Path, done: set[bytes] | None = None, durable: Durable = NEVER) -> Spool:
-    return Spool.open(str(results), done or set(), durable)
+def opened(results: Path, done: Iterable[bytes] = ()) -> Spool:
+    return Spool.open(str(results), set(done), NEVER)
+
+
+def lines(*raws: bytes) -> list[Taken]:
+    """What an intake makes of these lines."""
+    return list(Intake().take_all([Line(number=number, raw=raw) for number, raw in enumerate(raws, 1)], "-"))
 
 
 def file_of(results: Path) -> Path:
     return results.with_name(results.name + ".pending")
 
 
-def taken(intake: Intake, *raws: bytes) -> list[Taken]:
-    from_lines = [spool_module.Taken(raw, what) for raw in raws if (what := intake.take(_line(intake, raw), "-"))]
-    return from_lines
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "r.jsonl"
 
 
-def _line(intake: Intake, raw: bytes):  # type: ignore[no-untyped-def]
-    from controller.sources import Line
+raw_lines = st.binary(min_size=1).filter(lambda raw: b"\n" not in raw) | st.sampled_from(
+    [A, B, b'"\xe2\x80\xa8"', b"{"]
+)
 
-    return Line(number=intake.read + 1, raw=raw)
+
+@given(st.lists(raw_lines), st.data())
+def test_after_a_kill_exactly_what_has_no_result_is_left_in_order_and_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, raws: list[bytes], data: st.DataObject
+) -> None:
+    results = tmp_path_factory.mktemp("s") / "r.jsonl"
+    kept = lines(*raws)
+    done = {one.key for one in kept if data.draw(st.booleans())}
+    trio.run(opened(results).keep, kept)  # never closed: killed
+    for _ in range(2):
+        left = opened(results, done).left
+        assert left == [one for one in kept if one.key not in done]
+
+
+def test_a_run_that_answered_all_leaves_no_file(results: Path) -> None:
+    spool, kept = opened(results), lines(A, B)
+    trio.run(spool.keep, kept)
+    trio.run(spool.forget, [one.key for one in kept], nothing)
+    assert file_of(results).exists()
+    spool.close()
+    assert not file_of(results).exists()
+    unused = opened(results)
+    unused.close()
+    assert not file_of(results).exists()
+
+
+def test_a_torn_last_line_and_a_damaged_one_are_counted_and_the_rest_is_taken_up(results: Path) -> None:
+    kept = lines(A, B)
+    trio.run(opened(results).keep, kept)
+    first, second = file_of(results).read_bytes().splitlines(keepends=True)
+    file_of(results).write_bytes(first + b'{"key":"00\n' + second + b'{"key":"5f')
+    spool = opened(results)
+    assert (spool.left, spool.damaged) == (kept, 2)
+    trio.run(spool.keep, lines(C))
+    assert len(opened(results).left) == 3, "what follows a torn line is whole"
+
+
+def test_a_strangers_file_is_refused_and_left_as_it_is(results: Path) -> None:
+    file_of(results).write_text("my notes\n")
+    with pytest.raises(ValueError, match=r"r\.jsonl\.pending holds no prompts of tidegate"):
+        opened(results)
+    assert file_of(results).read_text() == "my notes\n"
+
+
+def test_it_is_written_anew_when_most_of_it_is_answered_and_only_after_the_results_are_synced(results: Path) -> None:
+    told: list[str] = []
+
+    async def sync_results() -> None:
+        await trio.lowlevel.checkpoint()
+        told.append("synced" if file_of(results).stat().st_size > SLACK else "too late")
+
+    spool, kept = opened(results), lines(A, b'"%s"' % (b"x" * 2 * SLACK), B)
+    trio.run(spool.keep, kept)
+    trio.run(spool.forget, [kept[0].key], sync_results)
+    assert told == [], "what is open is most of it"
+    trio.run(spool.forget, [kept[1].key], sync_results)
+    assert (told, file_of(results).stat().st_size < 1000) == (["synced"], True)
+    trio.run(spool.keep, lines(C))
+    assert [one.raw for one in opened(results).left] == [B, C]
+
+
+def test_a_disk_that_is_full_is_an_oserror_before_any_line_goes_on(results: Path) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    spool = Spool.open(str(results), set(), Durable("always", fail))
+    with pytest.raises(OSError, match="No space left"):
+        trio.run(spool.keep, lines(A))
+
+
+# With an intake
+
+
+def piped(content: bytes, intake: Intake, spool: Spool, *, die_after: int | None = None) -> list[str]:
+    """Read `content` from a FIFO; the ids that were handed on before the run died, if it does."""
+    fifo, handed = Path(spool.path).with_name("fifo"), list[str]()
+    if not fifo.exists():
+        os.mkfifo(fifo)
+
+    async def take(one: Prompt | Result) -> None:
+        await trio.lowlevel.checkpoint()
+        if len(handed) == die_after:
+            scope.cancel()
+        await trio.lowlevel.checkpoint()
+        handed.append(str(one.id if isinstance(one, Prompt) else one.prompt.id))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, fifo.write_bytes, content)
+            with scope:
+                await read_prompts([source_of(str(fifo))], intake, take, take, spool)
+
+    scope = trio.CancelScope()
+    trio.run(main)
+    return handed
+
+
+def test_what_a_killed_run_had_taken_out_of_a_pipe_is_handed_on_first_and_once(results: Path) -> None:
+    content = A + b"\n" + B + b"\n" + b"{broken\n" + C + b"\n"
+    assert piped(content, Intake(), opened(results), die_after=1) == ["a"]
+    spool, intake = opened(results), Intake()
+    spool.left = [one for one in spool.left if one.raw != A]  # whose result was written
+    intake.done = {one.key for one in lines(A)}
+    again = piped(content, intake, spool)
+    assert again == ["b", "None", "c"], "the producer began anew, and nothing is handed on twice"
+    assert (intake.read, intake.duplicates, intake.skipped_done, len(intake.open)) == (3 + 4, 3, 1, 3)
+    assert len(list(intake.keys_read())) == len(set(intake.keys_read())) == 4
+
+
+def test_a_stream_that_goes_on_where_it_was_loses_nothing(results: Path) -> None:
+    assert piped(A + b"\n" + B + b"\n", Intake(), opened(results), die_after=0) == []
+    assert piped(C + b"\n", Intake(), opened(results)) == ["a", "b", "c"]
+
+
+def test_a_file_needs_no_spool(results: Path, tmp_path: Path) -> None:
+    prompts, seen = tmp_path / "p.jsonl", list[str]()
+    prompts.write_bytes(A + b"\n" + B)
+
+    async def take(one: Prompt | Result) -> None:
+        await trio.lowlevel.checkpoint()
+        assert isinstance(one, Prompt)
+        seen.append(str(one.id))
+
+    trio.run(read_prompts, [source_of(str(prompts))], Intake(), take, take, opened(results))
+    assert (seen, file_of(results).exists()) == (["a", "b"], False)

@@ -1,6 +1,6 @@
 """kill -9 at random moments, again and again: nothing is missing, nothing is double, and what it cost is told.
 
-20 kills; TIDEGATE_KILLS=200 pytest -m slow tests/test_crash.py is the long form, and TIDEGATE_SEED=N replays one.
+20 kills; `TIDEGATE_KILLS=200 pytest -m slow tests/test_crash.py` is the long form, TIDEGATE_SEED=N another series.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from command import PATIENCE, results, start, statistics, upstream
+from command import results, start, statistics, upstream
 
 KILLS = int(os.environ.get("TIDEGATE_KILLS", "20"))
 SEED = int(os.environ.get("TIDEGATE_SEED", "1"))
-PROMPTS = 2000
+PROMPTS = min(2000, 100 * KILLS)  # few kills are for a quick look
+LONGEST_LIFE = 20.0  # s; a busy machine gets less far
 IN_FLIGHT = 32
 FLAGS = (
     *("--model", "m", "--max-in-flight", str(IN_FLIGHT), "--max-failures", "50", "--policy-option", "start_rate=300"),
@@ -53,9 +54,8 @@ def kill_at_random(process: subprocess.Popen[str], out: Path, rng: random.Random
     if rng.random() < 0.2:
         time.sleep(rng.uniform(0, 1.0))
     else:
-        wanted, deadline = written(out) + rng.randint(0, 2 * share), time.monotonic() + PATIENCE
-        while written(out) < wanted and process.poll() is None:
-            assert time.monotonic() < deadline
+        wanted, deadline = written(out) + rng.randint(0, 2 * share), time.monotonic() + LONGEST_LIFE
+        while written(out) < wanted and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.002)
         time.sleep(rng.uniform(0, 0.05))
     ended = process.poll() is not None
@@ -75,7 +75,7 @@ def test_whenever_it_is_killed_nothing_is_missing_and_nothing_is_double(tmp_path
             process = one_life(url, prompts, out, piped=piped)
             killed += kill_at_random(process, out, rng, max(1, (PROMPTS - written(out)) // (left + 1)))
         last = one_life(url, prompts, out, piped=piped)
-        _, errors = last.communicate(timeout=600)
+        _, errors = last.communicate(timeout=900)
         seen = statistics(url)
     assert last.returncode == 0, errors
     lines = results(out)  # fails on a line that is no JSON

@@ -256,7 +256,7 @@ async def test_a_run_keeps_what_a_crash_of_the_machine_costs_below_a_second(path
 
 
 async def test_what_a_run_wrote_is_counted_again_from_the_file(path: Path) -> None:
-    path.write_bytes(record(1) + record(2, ok=False) + record(3, ok=False))
+    fill(path, record(1) + record(2, ok=False) + record(3, ok=False))
     with Journal.open(str(path)) as journal:
         await journal.write([record(2), record(4)])
         await journal.write([record(4, ok=False), record(1)])
@@ -267,8 +267,8 @@ async def test_what_a_run_wrote_is_counted_again_from_the_file(path: Path) -> No
 
 
 async def test_a_file_that_somebody_removed_replaced_or_emptied_is_counted_as_it_is_now(path: Path) -> None:
-    for change, left in ((path.unlink, set()), (lambda: path.write_bytes(b""), set()), (lambda: replace(path), {9})):
-        path.write_bytes(record(1) + record(2))
+    for change, left in ((path.unlink, set()), (lambda: fill(path, b""), set()), (lambda: replace(path), {9})):
+        fill(path, record(1) + record(2))
         with Journal.open(str(path)) as journal:
             await journal.write([record(3)])
             change()
@@ -277,9 +277,13 @@ async def test_a_file_that_somebody_removed_replaced_or_emptied_is_counted_as_it
             assert numbers(ledger.answered) == left
 
 
+def fill(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
 def replace(path: Path) -> None:
     other = path.with_name("other")
-    other.write_bytes(record(9))
+    fill(other, record(9))
     other.rename(path)
 
 

@@ -30,17 +30,19 @@ KINDS = ("id", "no id")
 
 def write_files(folder: Path, count: int, kind: str) -> None:
     """Prompts and the results that a finished run would have left."""
-    identities = Identities()
+    identities, made = Identities(), None
     with (folder / "p.jsonl").open("wb") as prompts, (folder / "r.jsonl").open("wb") as results:
         for number in range(count):
             value = {"prompt": f"What is there to say about the number {number}?"}
             line = json.dumps(value | ({"id": f"mail-{number:07}"} if kind == "id" else {})).encode()
             parsed = parse_line(line)
             assert parsed is not None
-            prompt = identities.identify(parsed, "p.jsonl", number + 1)
+            prompt = identities.identify(parsed, "p.jsonl", 1)
             assert isinstance(prompt, Prompt)
+            made = made or (prompt, dump_result(_result(prompt)))  # all others differ from it in key and id only
+            result = made[1].replace(made[0].key.encode(), prompt.key.encode())
             prompts.write(line + b"\n")
-            results.write(dump_result(_result(prompt)))
+            results.write(result.replace(b"mail-0000000", f"mail-{number:07}".encode()))
 
 
 def _result(prompt: Prompt) -> Result:

@@ -11,6 +11,8 @@ import random
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,20 +39,28 @@ def written(out: Path) -> int:
     return out.read_bytes().count(b"\n") if out.exists() else 0
 
 
-def one_life(url: str, prompts: Path, out: Path, *, piped: bool) -> subprocess.Popen[str]:
-    """A run over a file, or over a pipe whose producer begins anew each time."""
+@contextmanager
+def one_life(url: str, prompts: Path, out: Path, *, piped: bool) -> Iterator[subprocess.Popen[str]]:
+    """A run over a file, or over a pipe whose producer begins anew each time; killed at the end if it still runs."""
     flags = ("--base-url", url, "-o", out, "--summary", out.with_suffix(".json"), *FLAGS)
-    if not piped:
-        return start(prompts, *flags)
-    producer = subprocess.Popen(["cat", str(prompts)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    process = start("-", *flags, stdin=producer.stdout)
-    assert producer.stdout is not None
-    producer.stdout.close()
-    return process
+    with ExitStack() as stack:
+        if piped:
+            command = ["cat", str(prompts)]
+            producer = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+            assert producer.stdout is not None
+            process = start("-", *flags, stdin=producer.stdout)
+            producer.stdout.close()
+        else:
+            process = start(prompts, *flags)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
 
 
-def kill_at_random(process: subprocess.Popen[str], out: Path, rng: random.Random, share: int) -> bool:
-    """After some more results and a moment, or while it starts; False if it ended before."""
+def wait_at_random(process: subprocess.Popen[str], out: Path, rng: random.Random, share: int) -> bool:
+    """For some more results and a moment, or while it starts; False if it ended before."""
     if rng.random() < 0.2:
         time.sleep(rng.uniform(0, 1.0))
     else:
@@ -58,10 +68,7 @@ def kill_at_random(process: subprocess.Popen[str], out: Path, rng: random.Random
         while written(out) < wanted and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.002)
         time.sleep(rng.uniform(0, 0.05))
-    ended = process.poll() is not None
-    process.kill()
-    process.communicate()
-    return not ended
+    return process.poll() is None
 
 
 @pytest.mark.slow
@@ -72,10 +79,10 @@ def test_whenever_it_is_killed_nothing_is_missing_and_nothing_is_double(tmp_path
     killed = 0
     with upstream("flaky?rate=400&latency=0.1&words=3") as url:
         for left in range(KILLS, 0, -1):
-            process = one_life(url, prompts, out, piped=piped)
-            killed += kill_at_random(process, out, rng, max(1, (PROMPTS - written(out)) // (left + 1)))
-        last = one_life(url, prompts, out, piped=piped)
-        _, errors = last.communicate(timeout=900)
+            with one_life(url, prompts, out, piped=piped) as process:
+                killed += wait_at_random(process, out, rng, max(1, (PROMPTS - written(out)) // (left + 1)))
+        with one_life(url, prompts, out, piped=piped) as last:
+            _, errors = last.communicate(timeout=900)
         seen = statistics(url)
     assert last.returncode == 0, errors
     lines = results(out)  # fails on a line that is no JSON

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import resource
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -267,7 +267,12 @@ async def test_what_a_run_wrote_is_counted_again_from_the_file(path: Path) -> No
 
 
 async def test_a_file_that_somebody_removed_replaced_or_emptied_is_counted_as_it_is_now(path: Path) -> None:
-    for change, left in ((path.unlink, set()), (lambda: fill(path, b""), set()), (lambda: replace(path), {9})):
+    changes: list[tuple[Callable[[], object], set[int]]] = [
+        (path.unlink, set()),
+        (lambda: fill(path, b""), set()),
+        (lambda: replace(path), {9}),
+    ]
+    for change, left in changes:
         fill(path, record(1) + record(2))
         with Journal.open(str(path)) as journal:
             await journal.write([record(3)])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.durable import Durable
@@ -49,6 +49,7 @@ raw_lines = st.binary(min_size=1).filter(lambda raw: b"\n" not in raw) | st.samp
 )
 
 
+@settings(deadline=None)  # a busy disk is no fault
 @given(st.lists(raw_lines), st.data())
 def test_after_a_kill_exactly_what_has_no_result_is_left_in_order_and_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, raws: list[bytes], data: st.DataObject

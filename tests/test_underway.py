@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.repair import ANSWERED, Ledger
@@ -39,6 +39,7 @@ def results(tmp_path: Path) -> str:
     return str(tmp_path / "r.jsonl")
 
 
+@settings(deadline=None)  # a busy disk is no fault
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 6))), st.sets(st.integers(1, 6)))
 def test_what_had_begun_and_not_ended_is_lost_unless_it_has_an_answer(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bool, int]], done: set[int]

@@ -1,7 +1,10 @@
-"""What adapts: a policy with its bucket for one quota dimension, and the hold after a row of bad ends.
+"""What adapts: a policy with its bucket for one quota dimension.
 
 A policy may be a stranger's code, so this is the border where its faults end. One that raises, or answers a pace that
 can't be kept, is replaced for good: by `aimd`, from the last good pace and never faster than it.
+
+It is also the border between two measures. Callers speak of requests or LLM tokens; policy and bucket see *units*, of
+which a typical attempt costs about one, so that one policy fits all dimensions.
 """
 
 from __future__ import annotations
@@ -11,28 +14,39 @@ import math
 from attrs import define, field
 
 from controller.bucket import TokenBucket
-from controller.permits import Booking
+from controller.permits import Ledger
 from policies.aimd import Aimd, AimdOptions
-from policies.contract import Admitted, Event, Pace, Policy, Reason, Remembered
+from policies.contract import Admitted, Event, Hints, Pace, Policy, Reason, Remembered
 from policies.words import in_one_line
 
 FLOOR = 1 / 60  # units/s; a higher one is above the smallest real limits (5 per minute) and refuses for ever
-UNKNOWNS = 5  # bad ends in a row that look like an upstream in trouble
-FIRST_HOLD, LONGEST_HOLD = 0.3, 30.0  # s, after UNKNOWNS, doubling
+PERIOD = 60.0  # s; what a stated limit is meant for where no period is stated with it
+MEMORY = 20.0  # s of sending that the share of a limit in use is taken from
 
 
 @define(eq=False)
 class AdaptiveBucket:
-    """One quota dimension: policy and bucket. floor and ceiling in units/s are the user's."""
+    """One quota dimension: policy and bucket. floor and ceiling in units/s are the user's.
+
+    unit: requests or LLM tokens in one unit. headroom: the share of a stated or learned limit to use.
+    """
 
     policy: Policy
     started_at: float  # only to start the bucket's clock
     floor: float = FLOOR
     ceiling: float = float("inf")
+    unit: float = 1.0
+    headroom: float = 1.0
+    first_permit: int = 0  # what was admitted before it is not told to the policy
+    ledger: Ledger = field(factory=Ledger, init=False)
     bucket: TokenBucket = field(init=False)
     fault: str | None = field(default=None, init=False)  # how the policy failed; None while it is the one at work
     pace: Pace = field(init=False)  # in force, and sound whatever the policy says
     _to_be_told: bool = field(default=False, init=False)  # the fault has not been returned as a reason yet
+    _restated: bool = field(default=False, init=False)
+    _stated: float | None = field(default=None, init=False)  # units/s, by a header
+    _used: float = field(default=0.0, init=False)  # units admitted, forgotten at 1 / MEMORY
+    _used_at: float = field(default=0.0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.floor = min(self.floor, self.ceiling)  # a user's ceiling below the floor wins
@@ -42,12 +56,71 @@ class AdaptiveBucket:
             self._replace(error, last_good=None)
         pace = self.pace
         self.floor = min(self.floor, pace.refill_rate)  # and who starts below it is not sped up
-        self.bucket = TokenBucket(pace.capacity, self._clamp(pace.refill_rate), level=1.0, updated_at=self.started_at)
+        self.bucket = TokenBucket(
+            pace.capacity, self._clamp(pace.refill_rate, pace), level=1.0, updated_at=self.started_at
+        )
 
     @property
     def at_ceiling(self) -> bool:
         """The policy wishes for at least what the user allows."""
-        return self.pace.refill_rate >= self.ceiling
+        return self.pace.refill_rate >= self._top(self.pace)
+
+    # -- what an attempt costs, in requests or LLM tokens
+
+    def delay(self, cost: float, now: float) -> float:
+        """Seconds until it may be taken."""
+        return self.bucket.delay(cost / self.unit, now)
+
+    def take(self, cost: float, now: float) -> None:
+        """An attempt is admitted."""
+        self.ledger.charged += cost
+        self.bucket.take(cost / self.unit, now)
+
+    def put_back(self, cost: float, now: float) -> None:
+        """It was refused, or never sent: as if it had not been admitted."""
+        self.ledger.refunded += cost
+        self.bucket.put_back(cost / self.unit, now)
+
+    def settle(self, reserved: float, true_cost: float, now: float) -> None:
+        """It is over: what it used beyond its reservation becomes a debt, what it did not use comes back by and by."""
+        more = true_cost - reserved
+        self.ledger.settled += true_cost
+        if more > 0:
+            self.ledger.charged += more
+            self.bucket.take(more / self.unit, now)
+        elif more < 0:
+            self.ledger.refunded -= more
+            self.bucket.refund(-more / self.unit, now)
+
+    def use(self, cost: float, now: float) -> None:
+        """Count an admission, where there are several dimensions to compare."""
+        self._used = self._used_now(now) + cost / self.unit
+        self._used_at = now
+
+    def share(self, now: float) -> float | None:
+        """How much of the learned limit is in use; None as long as none is learned."""
+        limit = self.pace.learned_limit
+        return self._used_now(now) / (MEMORY * limit) if limit is not None and 0 < limit < math.inf else None
+
+    def _used_now(self, now: float) -> float:
+        return self._used * math.exp(min(self._used_at - now, 0.0) / MEMORY)
+
+    def in_units(self, hints: Hints) -> Hints:
+        """What headers tell in requests or LLM tokens, as a policy wants it."""
+        if self.headroom < 1.0 and hints.limit is not None and 0 < hints.limit < math.inf:
+            stated = hints.limit / (hints.period or PERIOD) / self.unit
+            self._stated, self._restated = stated, stated != self._stated
+        if self.unit == 1.0:
+            return hints
+        limit, remaining, unit = hints.limit, hints.remaining, self.unit
+        return Hints(
+            limit=None if limit is None else limit / unit,
+            remaining=None if remaining is None else remaining / unit,
+            reset=hints.reset,
+            period=hints.period,
+        )
+
+    # -- what its policy is told
 
     def tell(self, event: Event) -> Reason | None:
         """Tell the policy and apply its answer; the reason if the pace changed."""
@@ -57,11 +130,12 @@ class AdaptiveBucket:
         except Exception as error:  # a stranger's code: see the top
             self._replace(error, last_good=before)
             pace = self._ask(event)  # a refusal that was too much for the policy is still a refusal
-        if pace is before and not self._to_be_told:
+        if pace is before and not self._to_be_told and not self._restated:
             return None
-        if pace is not before:
+        if pace is not before or self._restated:
+            self._restated = False
             self.pace = pace
-            self.bucket.set_pace(self._clamp(pace.refill_rate), pace.capacity, event.now)
+            self.bucket.set_pace(self._clamp(pace.refill_rate, pace), pace.capacity, event.now)
             if pace.held_until > event.now and pace.drain:
                 self.bucket.pause(pace.held_until, event.now)
         if self._to_be_told and not isinstance(event, Admitted):  # nobody logs what an admission leads to
@@ -93,8 +167,16 @@ class AdaptiveBucket:
         self.policy = Aimd(options, seed=0, now=self.started_at, remembered=remembered)
         self.pace = self.policy.pace
 
-    def _clamp(self, refill_rate: float) -> float:
-        return max(self.floor, min(refill_rate, self.ceiling))
+    def _clamp(self, refill_rate: float, pace: Pace | None = None) -> float:
+        top = self.ceiling if pace is None else self._top(pace)
+        return max(min(self.floor, top), min(refill_rate, top))
+
+    def _top(self, pace: Pace) -> float:
+        """The most that the user allows, in units/s: the ceiling, or the headroom below what the limit seems to be."""
+        if self.headroom == 1.0:
+            return self.ceiling
+        limits = [limit for limit in (self._stated, pace.learned_limit) if limit is not None and limit > 0]
+        return min([self.ceiling, *(self.headroom * limit for limit in limits)])
 
 
 def sound(pace: Pace) -> Pace:
@@ -111,45 +193,3 @@ def sound(pace: Pace) -> Pace:
         if not (limit is None or isinstance(limit, int)):
             raise TypeError(f"a limit is {limit!r}")
     return pace
-
-
-@define(eq=False)
-class Row:
-    """Bad ends with no good one between them: an upstream in trouble looks like this.
-
-    From UNKNOWNS on, sending is held, doubling, with one attempt at a time. A router that hides its 429s behind 5xx
-    is survived this way. If more than one prompt is in the row the upstream is to blame, not the prompts.
-    """
-
-    held_until: float = float("-inf")
-    _count: int = 0
-    _hold: float = 0.0
-    _since: int = 0  # permits before this one were admitted before the hold: their ends are no news
-    _owners: set[str] = field(factory=set)
-
-    @property
-    def suspicious(self) -> bool:
-        """One attempt at a time until one ends well."""
-        return self._count >= UNKNOWNS
-
-    @property
-    def blames_upstream(self) -> bool:
-        """Failures cost their prompts nothing."""
-        return self.suspicious and len(self._owners) > 1
-
-    def add(self, booking: Booking, next_permit: int, now: float, *, at_once: bool = False) -> None:
-        """One more bad end. at_once: it is reason enough alone."""
-        self._count = max(self._count + 1, UNKNOWNS if at_once else 0)
-        self._owners.add(booking.owner)
-        if self.suspicious and booking.number >= self._since:
-            self._hold = min(2 * self._hold, LONGEST_HOLD) if self._hold else FIRST_HOLD
-            self.held_until = now + self._hold
-            self._since = next_permit
-
-    def end(self) -> bool:
-        """A good end; True if there was a row to end."""
-        if self._count == 0:
-            return False
-        self._count, self._hold, self._since = 0, 0.0, 0
-        self._owners.clear()
-        return True

@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from controller.daemon import pair
+from controller.charges import CHARGES, Charge
 from controller.dialects.contract import Dialect
 from controller.dialects.table import key_variable, own_host
+from controller.gates import pair
 from controller.journal import STDOUT, check_output
 from controller.proxies import is_loopback_host
 from controller.records import Prompt
 from controller.settings import Settings
 from controller.sources import STDIN, check_readable
 from policies.contract import JSON
+from policies.words import did_you_mean
 
 SIMULATED = "sim:"
 LONGEST_URL = 2000  # characters
@@ -150,6 +152,16 @@ def _usable(key: str, source: str) -> str:
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ValueError(f"{source} holds no key: it has blanks, line ends or letters that no HTTP header may carry")
     return key
+
+
+def charge_of(settings: Settings, dialect: Dialect) -> Charge:
+    """How LLM tokens are booked: as the user says, else as the dialect's provider does."""
+    if settings.charge is None:
+        return dialect.charge
+    if settings.charge not in CHARGES:
+        near = did_you_mean(settings.charge, CHARGES)
+        raise ValueError(f"--charge: {settings.charge!r} is none of {', '.join(CHARGES)}{near}")
+    return Charge(settings.charge)
 
 
 def request_defaults(settings: Settings, base_url: str) -> dict[str, JSON]:

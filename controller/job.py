@@ -13,11 +13,13 @@ import trio
 from attrs import field, frozen
 
 from controller import assemble
-from controller.daemon import Gates, Parts, limiter_maker, listen_to_signals, serve
+from controller.charges import Meters
+from controller.daemon import Parts, listen_to_signals, serve
 from controller.decisions import DecisionLog
 from controller.descriptors import make_room
 from controller.dialects.contract import Dialect
 from controller.dialects.table import dialect_for
+from controller.gates import Gates, limiter_maker
 from controller.identity import Identities
 from controller.journal import Journal
 from controller.limiter import Limiter
@@ -55,6 +57,7 @@ class Job:
     key: str | None = field(repr=False)
     defaults: dict[str, JSON]
     make_limiter: Callable[[float], Limiter]
+    meters: Meters
     decisions: IO[bytes] | None
     say: Say
     live: Live | None = None
@@ -73,7 +76,7 @@ class Job:
         return Exit.SOME_FAILED if code is Exit.OK and self.intake.skipped_failed else code
 
     async def _main(self) -> Exit:
-        gates = Gates(self.make_limiter, self._log(trio.current_time()))
+        gates = Gates(self.make_limiter, self._log(trio.current_time()), self.say)
         async with (
             Upstream(
                 transport=self.transport,
@@ -87,7 +90,6 @@ class Job:
         ):
             nursery.start_soon(listen_to_signals, self.stop)
             nursery.start_soon(self._say_when_stopping)
-            gates.warn = self.say
             nursery.start_soon(show, self._progress_mode(), lambda: self._line(gates))
             parts = Parts(
                 settings=self.settings,
@@ -95,6 +97,7 @@ class Job:
                 write=self._write,
                 upstream=upstream,
                 gates=gates,
+                meters=self.meters,
                 defaults=self.defaults,
                 tally=self.tally,
                 stop=self.stop,
@@ -121,8 +124,7 @@ class Job:
             await self.live.deliver(results)
 
     def _log(self, started_at: float) -> Callable[[str, Decision], None]:
-        write = self.decisions.write if self.decisions else len
-        self.logs.append(DecisionLog(write, started_at))
+        self.logs.append(DecisionLog(self.decisions.write if self.decisions else len, started_at))
         return self.logs[0]
 
     # -- what the user is told
@@ -177,7 +179,7 @@ class Job:
             f"{tally.attempts} attempts, {tally.throttled} throttled; "
             f"{tally.input_tokens} tokens in, {tally.output_tokens} out; {seconds:.1f} s"
         )
-        return lines
+        return lines + self.meters.words()
 
 
 def prepare(
@@ -206,6 +208,7 @@ def prepare(
         key=key,
         defaults=defaults,
         make_limiter=make_limiter,
+        meters=Meters(assemble.charge_of(settings, dialect)),
         decisions=decisions,
         say=say,
         live=Live.to_stdout(settings, journal),

@@ -90,6 +90,16 @@ class Settings:
     requests_per_minute: float | None = _optional(
         float, "ceiling: never send more, whatever the policy thinks", unit="requests/min", low=1e-6
     )
+    tokens_per_minute: float | None = _optional(
+        float, "ceiling on LLM tokens, input and output together", unit="LLM tokens/min", low=1.0
+    )
+    input_tokens_per_minute: float | None = _optional(float, "the same, input only", unit="LLM tokens/min", low=1.0)
+    output_tokens_per_minute: float | None = _optional(float, "the same, output only", unit="LLM tokens/min", low=1.0)
+    headroom: float = _set(1.0, "share of a stated or learned limit to use; less leaves others more", low=0.01, high=1)
+    charge: str | None = _optional(
+        str,
+        "how LLM tokens are booked: larger, up-front, input, produced or settled; default: as the provider does",
+    )
     max_in_flight: int = _set(64, "attempts open at once; more needs more memory and descriptors", low=1, high=100_000)
     max_failures: int = _set(5, "transient failures of a prompt before it ends in error; throttles never count", low=1)
     connect_timeout: float = _set(10.0, "longest wait for a connection", unit="s", low=0.001)
@@ -104,6 +114,17 @@ class Settings:
     decisions: str | None = _optional(str, "write every change of pace to this file, JSON lines")
     progress: str = _set("auto", "what to show on stderr while running", choices=PROGRESS)
     seed: int = _set(0, "of all jitter, and of the simulated upstream", low=0)
+
+    @property
+    def ceilings(self) -> dict[str, float]:
+        """Those that are set, per minute, by dimension."""
+        all_four = {
+            "requests": self.requests_per_minute,
+            "tokens": self.tokens_per_minute,
+            "input_tokens": self.input_tokens_per_minute,
+            "output_tokens": self.output_tokens_per_minute,
+        }
+        return {name: number for name, number in all_four.items() if number is not None}
 
     @property
     def timeouts(self) -> Timeouts:

@@ -14,9 +14,12 @@ import trio
 import trio.testing
 from attrs import frozen
 
-from controller.daemon import Gates, Parts, limiter_maker, serve
+from controller.assemble import charge_of
+from controller.charges import Meters
+from controller.daemon import Parts, serve
 from controller.decisions import DecisionLog
 from controller.dialects.table import dialect_for
+from controller.gates import Gates, limiter_maker
 from controller.identity import Identities
 from controller.journal import Append, Journal
 from controller.records import Prompt, Result, dump_result
@@ -112,6 +115,7 @@ class _Virtual:
                 write=write,
                 upstream=upstream,
                 gates=Gates(limiter_maker(self.settings), log),
+                meters=Meters(charge_of(self.settings, upstream.dialect)),
                 defaults=self.defaults,
                 tally=tally,
                 stop=stop,

@@ -27,7 +27,6 @@ from policies.contract import Accepted, Admitted, Event, Hints, LimitedBy, Refus
 
 SLACK = 0.05  # s added to a server's hold: clocks differ, and a retry a moment early is refused again
 SILENT = Hints()
-CONCURRENCY = "concurrency"  # a dimension without a rate: it bounds what is in flight
 FULL, ONE_AT_A_TIME = Wait(by=Blocked.IN_FLIGHT), Wait(by=Blocked.PROBE)
 
 
@@ -43,6 +42,7 @@ class Limiter:
     _quotas: Dimensions = field(init=False)
     _open: dict[int, Booking] = field(factory=dict, init=False)
     _next: int = field(default=0, init=False)
+    accepted_open: int = field(default=0, init=False)  # attempts whose answer is on its way
     _holds: Holds = field(factory=Holds, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -59,7 +59,9 @@ class Limiter:
         limited: dict[str, LimitedBy] = {}
         for name in self.dimensions:
             limited[name] = limited_by(name, waited)
-        booking = Booking(number=self._next, owner=owner, admitted_at=now, cost=cost, limited_by=limited)
+        booking = Booking(
+            number=self._next, owner=owner, admitted_at=now, cost=cost, limited_by=limited, beside=len(self._open)
+        )
         self._next += 1
         self._open[booking.number] = booking
         self._quotas.take(booking, now)
@@ -79,11 +81,6 @@ class Limiter:
         return self._quotas.obstacle(cost, now)
 
     @property
-    def accepted_open(self) -> int:
-        """Attempts whose answer is on its way."""
-        return sum(booking.accepted for booking in self._open.values())
-
-    @property
     def held_until(self) -> float:
         """Nothing is sent before this instant."""
         return self._holds.until
@@ -99,8 +96,9 @@ class Limiter:
         if booking.accepted:
             return ()
         booking.accepted = True
-        in_flight = len(self._open)
-        if self._holds.unheard.end() | self.room.accepted(booking.number, in_flight, self._next):
+        beside, in_flight = min(self.accepted_open, booking.beside), len(self._open)
+        self.accepted_open += 1
+        if self._holds.unheard.end() | self.room.accepted(booking.number, in_flight, beside, self._next):
             self._sum_up()
         hints = self._quotas.hear(hints, now) if hints else hints
         events: dict[str, Event] = {}
@@ -127,6 +125,7 @@ class Limiter:
         assert booking.number in self._open, "settled twice"
         in_flight = len(self._open)
         del self._open[booking.number]
+        self.accepted_open -= booking.accepted
         match outcome:
             case Throttled():
                 return Settlement(decisions=self._refused(booking, outcome, in_flight, now), spends_budget=False)
@@ -160,9 +159,9 @@ class Limiter:
             self._holds.server_hold = max(self._holds.server_hold, now + outcome.retry_after + SLACK)
             self._sum_up()
         self._quotas.put_back(booking, now, sent=True)
-        crowded = outcome.dimension == CONCURRENCY
-        if crowded and self.room.refused(booking.number, len(self._open), self._next):
-            self._sum_up()
+        beside = max(booking.beside, len(self._open))
+        crowded = self.room.crowded(beside, named=outcome.dimension, newest=self._next)
+        self._sum_up()
         events = self._unknown(booking, in_flight, now) if crowded else self._news(booking, outcome, in_flight, now)
         decisions = self._tell(now, events)
         full = crowded and len(self._open) >= self._holds.cap

@@ -74,7 +74,8 @@ class Ledger:
 class Booking:
     """An admitted attempt, as the limiter keeps it. owner: whose attempt, so that one bad prompt is told from many.
 
-    cost: what is reserved, in every dimension that the caller knows. limited_by: in those that booked it.
+    cost: what is reserved, in every dimension that the caller knows. limited_by: in those that booked it. beside: other
+    attempts that were open when it was admitted.
     """
 
     number: int
@@ -82,6 +83,7 @@ class Booking:
     admitted_at: float
     cost: Cost
     limited_by: Mapping[str, LimitedBy]
+    beside: int = 0
     accepted: bool = False
     entries: Mapping[str, Entry] = NO_ENTRIES  # in the logs of ceilings
 

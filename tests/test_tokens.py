@@ -15,8 +15,9 @@ from controller.bucket import SPREAD, TokenBucket
 from controller.ceiling import GUARD, PERIOD, Ceiling
 from controller.dormant import Dormant
 from controller.limiter import Limiter
-from controller.outcome import Answer, Completed, Failed, Kind, Throttled
+from controller.outcome import Answer, Completed, Failed, Kind, Outcome, Throttled
 from controller.permits import Booking, Cost, Wait
+from controller.rows import LONGEST_HOLD
 from policies.aimd import Aimd, AimdOptions
 from policies.contract import Hints, LimitedBy, Policy, Reason, Remembered
 from policies.fixed import Fixed, FixedOptions
@@ -25,6 +26,7 @@ from policies.recall_state import RecallOptions
 
 OK = Completed(answer=Answer(text="yes", finish_reason="stop", model=None, usage=None, body={}))
 LOST = Failed(kind=Kind.NETWORK, message="reset")
+REFUSED = Throttled(status=429, message="")
 UNSENT = Failed(kind=Kind.CONNECT, message="refused", sent=False)
 NAMES = ("requests", "tokens", "input_tokens", "output_tokens")
 
@@ -214,6 +216,35 @@ def test_in_no_minute_is_a_ceiling_exceeded_and_nobody_waits_longer_than_a_minut
     for at, _ in log:
         inside = [cost for when, cost in log if at <= when <= at + PERIOD]
         assert len(inside) == 1 or sum(inside) <= 1000.0 + 1e-6
+
+
+@given(
+    stream=st.lists(
+        st.tuples(st.floats(0.1, 50.0), st.floats(0.0, 30.0), st.sampled_from((OK, LOST, UNSENT, REFUSED))),
+        min_size=1,
+        max_size=25,
+    ),
+    requests=st.floats(0.1, 10.0),
+    tokens=st.floats(0.1, 10.0),
+    in_flight=st.integers(1, 5),
+)
+def test_nobody_waits_longer_than_if_all_before_it_went_one_by_one(
+    stream: list[tuple[float, float, Outcome]], requests: float, tokens: float, in_flight: int
+) -> None:
+    """Each at the pace of its dearest dimension, and to its end; a refused attempt, or one that failed, pauses all."""
+    limiter = Limiter({"requests": fixed(requests), "tokens": fixed(tokens, capacity=5.0)}, in_flight)
+    now, bound, waited = 0.0, 0.0, None
+    ends: list[tuple[float, int, Booking, Outcome]] = []
+    for number, (cost, seconds, outcome) in enumerate(stream):
+        bound += max(1.0 / requests, cost / tokens)
+        while isinstance(answer := limiter.admit({"requests": 1.0, "tokens": cost}, now, waited=waited), Wait):
+            waited, now = answer, min(answer.until, ends[0][0] if ends else float("inf"))
+            while ends and ends[0][0] <= now:
+                _, _, booking, over = heapq.heappop(ends)
+                limiter.settle(booking, over, now)
+        assert now <= bound + 1e-6
+        heapq.heappush(ends, (now + seconds, number, answer, outcome))
+        bound += seconds + (LONGEST_HOLD if outcome is not OK else 0.0)
 
 
 # -- seeds that other designs hang on

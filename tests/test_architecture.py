@@ -66,7 +66,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
         "simulations.tally",
     ),
     ("simulations.measures", "simulations.scenario_files", "simulations.closed_loop", "simulations.laws"),
-    ("simulations.runs",),
+    ("simulations.runs", "simulations.trace_runs"),
     ("simulations.report", "simulations.results_page", "simulations.knobs_page", "simulations.plot"),
     ("simulations.commands", "simulations.check", "simulations.law_items", "simulations.pytest_plugin"),
     ("controller.dry_run",),

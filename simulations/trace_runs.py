@@ -11,10 +11,10 @@ import json
 import multiprocessing
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import floor
+from math import ceil, floor
 from pathlib import Path
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from controller.settings import Settings
 from policies.contract import JSON
@@ -83,9 +83,9 @@ def run_all(plans: Sequence[Plan]) -> list[Outcome]:
 def run_plan(plan: Plan) -> Outcome:
     """One of them, here and now."""
     rows = _rows(plan.trace, plan.seconds)
-    longest = max(row.output_tokens for row in rows)
-    # Half as many words may be drawn, each at least one token: enough for every max_tokens.
-    profile = load_profile(f"{plan.profile}?words={max(2 * longest, 2):.0f}&words_per_event={WORDS_PER_EVENT}")
+    # As few as half of the words may be drawn, but one is two LLM tokens and more: enough for every max_tokens.
+    words = ceil(1.2 * max(_output(row) for row in rows))
+    profile = evolve(load_profile(plan.profile), words=words, words_per_event=WORDS_PER_EVENT)
     own = plan.pace == OWN
     source = timed_source((row.at if own else 0.0, _line(number, row)) for number, row in enumerate(rows))
     run = run_virtual(source, Provider(profile), Settings(max_in_flight=IN_FLIGHT))
@@ -105,7 +105,7 @@ def _of(outcome: Outcome) -> str:
     figures = [f"{outcome.prompts:,}", f"{outcome.answered:,}"]
     figures += [f"{100 * outcome.throttled / max(outcome.attempts, 1):.2f}", f"{outcome.elapsed / 3600:.2f}"]
     figures += [f"{outcome.wait(0.5):,.1f}", f"{outcome.wait(0.99):,.1f}"]
-    names = [plan.trace.name.partition(".")[0], plan.profile, plan.pace]
+    names = [f"{plan.trace.parent.name}/{plan.trace.name.partition('.')[0]}", plan.profile, plan.pace]
     return _row([*names, *figures, outcome.binding, f"{100 * outcome.used:.0f}"])
 
 

@@ -29,7 +29,7 @@ from simulations.virtual import VirtualRun, run_virtual, timed_source
 PROFILES = ("openai-tier1", "anthropic-tier4", "gemini-tier2", "deepseek")
 STRETCH = 1800.0  # seconds of a trace
 IN_FLIGHT = 1000  # attempts; so many that the upstream's limits bind and not our own
-WORDS_PER_EVENT = 100  # a word for each event would only cost time
+WORDS_PER_EVENT = 200  # a word for each event would only cost time
 FILLER = "high water at the tide gate, "
 OWN, BACKLOG = "own times", "backlog"
 

@@ -1,99 +1,23 @@
-"""Profiles of real providers: each kind over real sockets, and all of them under the whole daemon in virtual time."""
+"""Profiles of real providers over real sockets: one of each kind, and what our own reading makes of its refusals."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import httpx
 import pytest
 import trio
-from attrs import frozen
-from command import write_prompts
-from hypothesis import given
-from hypothesis import strategies as st
 
-from controller import cli
 from controller.dialects.table import DIALECTS
-from controller.job import prepare
 from controller.outcome import Failed, Kind, Throttled
-from controller.settings import Settings
 from policies.contract import JSON
-from simulations.asked import Asked
-from simulations.charging import CHARGES, at_the_end, on_arrival, while_produced
-from simulations.production import Production
-from simulations.profile import load_profile, profile_names
+from simulations.profile import load_profile
 from simulations.provider import Provider
 from simulations.server import serve
-from simulations.virtual import VirtualRun, run_virtual
+
 
 CHAT, MESSAGES, GEMINI = "/v1/chat/completions", "/v1/messages", "/v1beta/models/m:generateContent"
 ANTHROPIC = {"anthropic-version": "2023-06-01"}
-
-
-# -- what is booked, and when
-
-
-@given(
-    asked=st.builds(
-        lambda read, most: Asked(endpoint="", digest="", model="", input_tokens=read, max_output_tokens=most),
-        st.integers(1, 10_000),
-        st.none() | st.integers(1, 10_000),
-    ),
-    output=st.integers(0, 10_000),
-)
-def test_who_settles_and_who_counts_as_produced_book_what_was_used_in_the_end(asked: Asked, output: int) -> None:
-    booked = dict.fromkeys(CHARGES, 0.0)
-    for charge in CHARGES:
-        parts = on_arrival(charge, asked), at_the_end(charge, asked, output), while_produced(charge, output)
-        for dimension in ("tokens", "output_tokens", "input_tokens"):
-            total = sum(part.get(dimension, 0.0) for part in parts)
-            if charge in ("settled", "produced"):
-                read, written = dimension != "output_tokens", dimension != "input_tokens"
-                assert total == read * asked.input_tokens + written * output
-            booked[charge] = parts[0]["tokens"]
-    assert booked["input"] <= booked["larger"] <= booked["up-front"] == booked["settled"]
-
-
-STREAMS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400), st.integers(0, 400), st.integers(1, 900)))
-
-
-@given(streams=STREAMS, looks=st.lists(st.integers(0, 1600)))
-def test_whatever_breaks_off_and_whenever_one_looks_just_what_was_produced_is_booked(
-    streams: list[tuple[int, int, int, int]], looks: list[int]
-) -> None:
-    booked: list[tuple[float, float]] = []
-    production = Production(lambda now, tokens: booked.append((now, tokens)))
-    produced = 0.0
-    verbs = [(quarter / 4, 2, -1) for quarter in looks]
-    for number, (begin, wait, length, _) in enumerate(streams):
-        verbs += [(begin / 4, 0, number), ((begin + wait + length // 2) / 4, 1, number)]
-    for now, verb, number in sorted(verbs):
-        production.advance(now)
-        if verb == 0:
-            _, wait, length, tokens = streams[number]
-            production.begin(number, now + wait / 4, now + (wait + length) / 4, tokens)
-        elif verb == 1:
-            produced += production.stop(number, now)
-    production.advance(1e6)
-    assert sum(tokens for _, tokens in booked) == pytest.approx(produced, abs=1e-6)
-    assert all(tokens > 0 for _, tokens in booked)
-    assert booked == sorted(booked, key=lambda entry: entry[0])
-
-
-def test_a_long_answer_is_booked_in_steps_and_not_as_a_heap_at_its_end() -> None:
-    booked: list[tuple[float, float]] = []
-    production = Production(lambda now, tokens: booked.append((now, tokens)))
-    production.begin(1, 2.0, 12.0, 500)
-    production.advance(4.5)
-    assert booked == [(3.0, 50.0), (4.0, 50.0), (4.5, 25.0)]
-    assert production.stop(1, 5.0) == 150.0
-
-
-# -- over real sockets
 
 
 async def served(spec: str, nursery: trio.Nursery, latency: float = 0.02) -> httpx.AsyncClient:
@@ -233,78 +157,3 @@ async def test_vllm_refuses_nothing(nursery: trio.Nursery) -> None:
     async with await served("vllm?words=3", nursery) as client:
         answers = [await client.post(CHAT, json=chat(n)) for n in range(4)]
     assert {answer.status_code for answer in answers} == {200}
-
-
-# -- under the whole daemon
-
-
-@frozen
-class Load:
-    """What a profile is given, and the most refusals that the default policy may meet there."""
-
-    prompts: int
-    most_refused: int
-    dialect: str = "openai"
-
-
-LOADS: Mapping[str, Load] = {
-    "anthropic-start": Load(150, 5, "anthropic"),
-    "anthropic-tier1": Load(60, 5, "anthropic"),
-    "anthropic-tier2": Load(150, 5, "anthropic"),
-    "anthropic-tier4": Load(300, 5, "anthropic"),
-    "azure": Load(300, 5),
-    "deepseek": Load(150, 0),
-    "gemini-free": Load(20, 5),
-    "gemini-free-flash": Load(30, 5, "gemini"),
-    "gemini-tier1": Load(150, 5, "gemini"),
-    "gemini-tier2": Load(150, 5, "gemini"),
-    "openai-tier1": Load(150, 5),
-    "openai-tier5": Load(300, 5),
-    "vllm": Load(150, 0),
-}
-PLAIN = ("flaky", "hostile", "steady")
-
-
-def run(spec: str, count: int, **changed: object) -> VirtualRun:
-    lines = [json.dumps({"id": n, "prompt": f"prompt {n}", "max_tokens": 60}).encode() for n in range(count)]
-    settings = Settings(**changed)  # type: ignore[arg-type]  # mypy can't follow the keywords
-    return run_virtual(lines, Provider(load_profile(spec)), settings)
-
-
-def test_every_profile_of_a_provider_is_run() -> None:
-    assert sorted([*LOADS, *PLAIN]) == profile_names()
-
-
-@pytest.mark.parametrize("name", LOADS)
-def test_all_is_answered_in_the_provider_s_dialect_with_few_refusals(name: str) -> None:
-    load = LOADS[name]
-    out = run(f"{name}?words=12&words_per_event=12", load.prompts)
-    assert sorted(int(str(result["id"])) for result in out.results) == list(range(load.prompts))
-    assert out.tally.ok == load.prompts
-    assert out.tally.throttled <= load.most_refused
-    assert out.upstream["attempts_by_dialect"] == {load.dialect: out.tally.attempts}
-
-
-def test_a_run_ends_resumably_when_the_quota_of_the_day_is_spent() -> None:
-    out = run("gemini-free-flash?requests_per_day=7&words=3", 12)
-    assert (out.exit.name, out.tally.ok, out.tally.failed) == ("UPSTREAM", 7, 0)
-
-
-@pytest.mark.parametrize("charge", ["settled", "produced"])
-def test_what_an_upstream_booked_is_what_the_results_were_told(charge: str) -> None:
-    out = run(f"anthropic-start?charge={charge}&words=12", 30)
-    assert out.upstream["tokens_charged"] == pytest.approx(out.tally.input_tokens + out.tally.output_tokens, abs=15)
-
-
-@pytest.mark.parametrize(
-    ("spec", "dialect", "spoken"),
-    [("anthropic-tier2", None, "anthropic"), ("anthropic-tier2", "openai", "openai"), ("steady", None, "openai")],
-)
-def test_a_simulated_upstream_is_asked_in_its_own_dialect_unless_told_otherwise(
-    spec: str, dialect: str | None, spoken: str, tmp_path: Path
-) -> None:
-    settings = Settings(base_url=f"sim:{spec}", model="m", dialect=dialect, output=str(tmp_path / "r.jsonl"))
-    with ExitStack() as stack:
-        sources = (str(write_prompts(tmp_path / "p.jsonl", 1)),)
-        job = prepare(settings, sources, {}, stack, say=lambda _: None, simulate=cli._simulate)
-        assert job.dialect.name == spoken

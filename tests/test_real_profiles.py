@@ -15,7 +15,6 @@ from simulations.profile import load_profile
 from simulations.provider import Provider
 from simulations.server import serve
 
-
 CHAT, MESSAGES, GEMINI = "/v1/chat/completions", "/v1/messages", "/v1beta/models/m:generateContent"
 ANTHROPIC = {"anthropic-version": "2023-06-01"}
 

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from simulations.trace_runs import IN_FLIGHT, PROFILES, STRETCH, plans_of, run_all, table
+from simulations.trace_runs import IN_FLIGHT, PROFILES, STRETCH, plans_of, row_of, run_all, table
 
 VARIABLE = "TIDEGATE_TRACES"
 SOURCES = (
@@ -33,11 +33,15 @@ def section(folder: str | None, profiles: tuple[str, ...] = PROFILES, seconds: f
     if folder is None:
         return f"\n{TITLE}\n\nNot run: `--traces FOLDER` was not given. {SOURCES}\n"
     intro = INTRO.format(minutes=seconds / 60, most=IN_FLIGHT)
-    return f"\n{TITLE}\n\n{intro} {SOURCES}\n\n{table(run_all(plans_of(Path(folder), profiles, seconds)))}"
+    outcomes = []
+    for outcome in run_all(plans_of(Path(folder), profiles, seconds)):
+        print(row_of(outcome), file=sys.stderr, flush=True)
+        outcomes.append(outcome)
+    return f"\n{TITLE}\n\n{intro} {SOURCES}\n\n{table(outcomes)}"
 
 
 def main() -> int:
-    """Print the table, and on stderr how long it took; 2 without a folder."""
+    """Print the table, and on stderr each row as it comes; 2 without a folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", default=os.environ.get(VARIABLE), metavar="FOLDER")
     parser.add_argument("--seconds", type=float, default=STRETCH, help="of each trace")

@@ -74,10 +74,10 @@ def plans_of(folder: Path, profiles: Sequence[str] = PROFILES, seconds: float = 
     return plans
 
 
-def run_all(plans: Sequence[Plan]) -> list[Outcome]:
-    """On all cores, in the order of the plans."""
+def run_all(plans: Sequence[Plan]) -> Iterator[Outcome]:
+    """On all cores, each in its turn."""
     with multiprocessing.get_context("spawn").Pool(min(len(plans), os.cpu_count() or 1)) as pool:
-        return pool.map(run_plan, plans, chunksize=1)
+        yield from pool.imap(run_plan, plans)
 
 
 def run_plan(plan: Plan) -> Outcome:
@@ -97,10 +97,11 @@ def table(outcomes: Iterable[Outcome]) -> str:
     """Markdown."""
     titles = ["trace", "profile", "pace", "prompts", "answered", "429 share %", "hours", "wait p50 s", "wait p99 s"]
     titles += ["binding limit", "used %"]
-    return "\n".join([_row(titles), _row(["---"] * 3 + ["---:"] * 6 + ["---", "---:"]), *map(_of, outcomes), ""])
+    return "\n".join([_row(titles), _row(["---"] * 3 + ["---:"] * 6 + ["---", "---:"]), *map(row_of, outcomes), ""])
 
 
-def _of(outcome: Outcome) -> str:
+def row_of(outcome: Outcome) -> str:
+    """Its line in the table."""
     plan = outcome.plan
     figures = [f"{outcome.prompts:,}", f"{outcome.answered:,}"]
     figures += [f"{100 * outcome.throttled / max(outcome.attempts, 1):.2f}", f"{outcome.elapsed / 3600:.2f}"]

@@ -40,7 +40,7 @@ LOOK_EVERY = 0.5  # s between two looks at a file that grows
 SIMULATED_URL = "http://sim/v1"  # in the requests to a simulated upstream; no socket ever sees it
 
 Say = Callable[[str], None]  # one line for the user, on stderr
-Simulate = Callable[[str, int], httpx.AsyncBaseTransport]  # profile, seed
+Simulate = Callable[[str, int], tuple[httpx.AsyncBaseTransport, str]]  # profile, seed -> and the dialect it speaks
 
 
 @frozen(kw_only=True)
@@ -220,8 +220,8 @@ def _upstream(
 ) -> tuple[str, Dialect, str | None, httpx.AsyncBaseTransport]:
     given = settings.base_url or ""
     if given.startswith(assemble.SIMULATED):
-        transport = simulate(given.removeprefix(assemble.SIMULATED), settings.seed)
-        return SIMULATED_URL, dialect_for(settings.dialect, SIMULATED_URL), None, transport
+        transport, spoken = simulate(given.removeprefix(assemble.SIMULATED), settings.seed)
+        return SIMULATED_URL, dialect_for(settings.dialect or spoken, SIMULATED_URL), None, transport
     url = assemble.checked_url(settings.base_url)
     dialect = dialect_for(settings.dialect, url)
     key = assemble.read_key(settings, environment, url, dialect)

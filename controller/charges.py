@@ -114,6 +114,7 @@ class Meters:
     """One for each model, made when its first prompt comes."""
 
     charge: Charge = Charge.LARGER
+    known: Callable[[str], Mapping[str, float]] = lambda _: {}  # what an earlier run's estimator of a model learned
     by_model: dict[str, Meter] = field(factory=dict)
 
     def of(self, prompt: Prompt) -> Meter:
@@ -121,6 +122,7 @@ class Meters:
         model = str(prompt.request.get("model"))
         if model not in self.by_model:
             self.by_model[model] = Meter(self.charge)
+            self.by_model[model].estimator.recall(self.known(model))
         return self.by_model[model]
 
     def words(self) -> list[str]:

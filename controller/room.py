@@ -18,6 +18,7 @@ class Room:
     """limit: attempts that may be open, None as long as no refusal named it."""
 
     limit: int | None = None
+    found: bool = False  # by this run
     _held: int = 0  # acceptances with the cap full
     _patience: int = PATIENCE
     _probe: int | None = None  # permits from here on were admitted after the last change
@@ -29,7 +30,7 @@ class Room:
         if self.limit is not None and fits >= self.limit and permit < (self._probe or 0):
             return False
         before = self.limit
-        self.limit, self._probe = fits if before is None else min(fits, before), newest
+        self.limit, self._probe, self.found = fits if before is None else min(fits, before), newest, True
         return self.limit != before
 
     def accepted(self, permit: int, in_flight: int, newest: int) -> bool:

@@ -23,6 +23,7 @@ from controller.records import Prompt
 from controller.repair import Earlier
 from controller.settings import Settings
 from controller.sources import STDIN, Intake, check_readable
+from controller.tokenizers import Sizer, find
 from policies.contract import JSON
 from policies.words import did_you_mean
 
@@ -187,6 +188,12 @@ def intake_for(settings: Settings, earlier: Earlier) -> Intake:
         text=settings.input_format == "text",
         first=settings.first,
     )
+
+
+def sizer_of(settings: Settings, say: Callable[[str], None]) -> Sizer | None:
+    """The token estimator that is named; None for our own."""
+    name = settings.token_estimator
+    return None if name is None else Sizer(name, find(name), say)
 
 
 def request_defaults(settings: Settings, base_url: str) -> dict[str, JSON]:

@@ -30,6 +30,7 @@ class Content(Enum):
     CODE = "code"  # or JSON
     SCRIPT = "script"  # other scripts than Latin's
     MEDIA = "media"  # images, sound and files take the larger part
+    COUNTED = "counted"  # by somebody's tokenizer, which knows the kinds itself
 
 
 BYTES_PER_TOKEN = {Content.PROSE: 4.0, Content.CODE: 3.0, Content.SCRIPT: 2.5}
@@ -92,8 +93,11 @@ class Estimator:
 
     def input_tokens(self, size: Size) -> int:
         """At least one."""
-        ratio = self._by_kind[size.kind].value or self._all.value or UNKNOWN
+        ratio = self._by_kind[size.kind].value or self._unlearned(size.kind)
         return max(ceil(size.tokens * ratio), 1)
+
+    def _unlearned(self, kind: Content) -> float:
+        return 1.0 if kind is Content.COUNTED else self._all.value or UNKNOWN
 
     def output_tokens(self) -> int | None:
         """What an answer's length rarely exceeds; None before enough have been seen."""

@@ -221,6 +221,7 @@ def prepare(
         meters=Meters(
             assemble.charge_of(settings, dialect),
             known=lambda model: memory.lessons(model, 0.0).estimates,
+            sizer=assemble.sizer_of(settings, say),
         ),
         decisions=decisions,
         say=say,

@@ -101,6 +101,9 @@ class Settings:
         str,
         "how LLM tokens are booked: larger, up-front, input, produced or settled; default: as the provider does",
     )
+    token_estimator: str | None = _optional(
+        str, "a tokenizer to count prompts by: the name of an installed plug-in, or module:callable"
+    )
     max_in_flight: int = _set(64, "attempts open at once; more needs more memory and descriptors", low=1, high=100_000)
     max_failures: int = _set(5, "transient failures of a prompt before it ends in error; throttles never count", low=1)
     connect_timeout: float = _set(10.0, "longest wait for a connection", unit="s", low=0.001)

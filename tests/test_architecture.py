@@ -25,7 +25,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ("policies.fields", "policies.allowance", "policies.aimd", "policies.fixed", "policies.recall*"),
     ("policies.headers", "policies.sprint", "policies.gradient", "policies.mimd"),
     ("controller.records", "controller.retry", "controller.estimate", "controller.knowledge", "simulations.quota"),
-    ("controller.charges", "controller.memory"),
+    ("controller.charges", "controller.memory", "controller.tokenizers"),
     ("controller.ceiling", "controller.room"),
     ("policies.registry", "controller.permits", "simulations.asked", "simulations.answers"),
     ("policies.law", "policies.traces", "policies.stories", "policies.complaints", "policies.judge", "policies.laws"),

@@ -46,7 +46,7 @@ from policies.fields import number, number_in
 MEASURED = 10.0  # s over which "really sent" is counted; at the start since the first admission, 1 s at least
 MOST_OVER_SENT = 2.2  # slow start never asks for more than this times what was really sent
 PACED_SLACK = 0.010  # s of saved-up rate; real timers lose 18 % at 1,000/s with none (measured)
-FRESH = 600.0  # s; a limit learnt more recently is used at once
+FRESH, HINT = 600.0, 3600.0  # s; a limit learnt more recently is used at once; is approached from a quarter of it
 GRAIN = 0.1  # s; what is sent within it is counted together, so that the log stays short
 
 
@@ -87,10 +87,13 @@ class Aimd:
         self._sent: deque[tuple[float, float]] = deque()  # (instant, units) of the last MEASURED seconds
         self._units = 0.0  # their sum
         rate = options.start_rate
-        if remembered is not None and remembered.age < FRESH and 0 < remembered.limit < math.inf:
-            self.ssthresh = remembered.limit
-            rate = options.decrease_factor * remembered.limit
-            self._set_increase(rate)
+        if remembered is not None and remembered.age < HINT and 0 < remembered.limit < math.inf:
+            if remembered.age < FRESH:
+                self.ssthresh = remembered.limit
+                rate = options.decrease_factor * remembered.limit
+                self._set_increase(rate)
+            else:  # slow start as ever, but not from nothing
+                rate = max(remembered.limit / 4, min(rate, remembered.limit))
         self._pace = Pace(refill_rate=rate, capacity=self._capacity(rate), learned_limit=self.ssthresh)
 
     @property

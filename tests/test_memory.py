@@ -543,7 +543,10 @@ def test_a_second_run_begins_where_the_first_ended(tmp_path: Path) -> None:
             before = statistics(url)
             given = (prompts, "--base-url", url, "--model", "m", "--state", state, "-o", tmp_path / f"{number}.jsonl")
             process = start(*given, env=environment(TIDEGATE_REMEMBER="yes"))
-            _, said = process.communicate(timeout=120.0)
+            try:
+                _, said = process.communicate(timeout=120.0)
+            finally:
+                process.kill()  # does nothing to one that has ended
             assert process.returncode == 0, said
             seconds.append(float(re.findall(r"([\d.]+) s$", said, re.MULTILINE)[-1]))
             after = statistics(url)

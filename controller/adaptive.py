@@ -16,7 +16,7 @@ from attrs import define, field
 from controller.bucket import TokenBucket
 from controller.permits import Ledger
 from policies.aimd import Aimd, AimdOptions
-from policies.contract import Admitted, Event, Hints, Pace, Policy, Reason, Remembered
+from policies.contract import Admitted, Event, Hints, LimitedBy, Pace, Policy, Reason, Remembered
 from policies.words import in_one_line
 
 FLOOR = 1 / 60  # units/s; a higher one is above the smallest real limits (5 per minute) and refuses for ever
@@ -38,6 +38,7 @@ class AdaptiveBucket:
     unit: float = 1.0
     headroom: float = 1.0
     first_permit: int = 0  # what was admitted before it is not told to the policy
+    tested_at: float | None = None  # when the learned limit was last changed, or all of it in use; None: not by a run
     ledger: Ledger = field(factory=Ledger, init=False)
     bucket: TokenBucket = field(init=False)
     fault: str | None = field(default=None, init=False)  # how the policy failed; None while it is the one at work
@@ -130,6 +131,8 @@ class AdaptiveBucket:
         except Exception as error:  # a stranger's code: see the top
             self._replace(error, last_good=before)
             pace = self._ask(event)  # a refusal that was too much for the policy is still a refusal
+        if event.limited_by is LimitedBy.RATE or pace.learned_limit != before.learned_limit:
+            self.tested_at = event.now
         if pace is before and not self._to_be_told and not self._restated:
             return None
         if pace is not before or self._restated:

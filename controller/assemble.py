@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,11 +15,15 @@ from controller.charges import CHARGES, Charge
 from controller.dialects.contract import Dialect
 from controller.dialects.table import key_variable, own_host
 from controller.gates import pair
+from controller.identity import Identities
 from controller.journal import STDOUT, check_output
+from controller.memory import Memory
 from controller.proxies import is_loopback_host
 from controller.records import Prompt
+from controller.repair import Earlier
 from controller.settings import Settings
-from controller.sources import STDIN, check_readable
+from controller.sources import STDIN, Intake, check_readable
+from controller.tokenizers import Sizer, find
 from policies.contract import JSON
 from policies.words import did_you_mean
 
@@ -154,6 +159,15 @@ def _usable(key: str, source: str) -> str:
     return key
 
 
+def memory_of(settings: Settings, url: str, key: str | None, say: Callable[[str], None]) -> Memory:
+    """What is known of the upstream and key. A simulated upstream is only remembered in a folder that was asked for."""
+    simulated = (settings.base_url or "").startswith(SIMULATED)
+    if not settings.remember or (simulated and settings.state is None):
+        return Memory()
+    folder = None if settings.state is None else Path(settings.state)
+    return Memory.open(folder, settings.base_url or "" if simulated else url, key, say, forget=settings.forget)
+
+
 def charge_of(settings: Settings, dialect: Dialect) -> Charge:
     """How LLM tokens are booked: as the user says, else as the dialect's provider does."""
     if settings.charge is None:
@@ -162,6 +176,24 @@ def charge_of(settings: Settings, dialect: Dialect) -> Charge:
         near = did_you_mean(settings.charge, CHARGES)
         raise ValueError(f"--charge: {settings.charge!r} is none of {', '.join(CHARGES)}{near}")
     return Charge(settings.charge)
+
+
+def intake_for(settings: Settings, earlier: Earlier) -> Intake:
+    """The intake of a run whose results file holds `earlier`."""
+    known = earlier if settings.resume else Earlier()
+    return Intake(
+        identities=Identities(nonce="" if settings.resume else secrets.token_hex(8)),
+        done=known.answered,
+        failed=known.failed,
+        text=settings.input_format == "text",
+        first=settings.first,
+    )
+
+
+def sizer_of(settings: Settings, say: Callable[[str], None]) -> Sizer | None:
+    """The token estimator that is named; None for our own."""
+    name = settings.token_estimator
+    return None if name is None else Sizer(name, find(name), say)
 
 
 def request_defaults(settings: Settings, base_url: str) -> dict[str, JSON]:

@@ -13,6 +13,7 @@ from collections import deque
 from attrs import define, field
 
 from controller.bucket import TokenBucket
+from controller.knowledge import GRAIN, Sent, Spending
 
 PERIOD = 60.0  # s
 GUARD = 1e-3  # s over the period: rounding must not let two ends of a window in
@@ -73,6 +74,24 @@ class Ceiling:
         if entry.kept:
             self._sum += more
             entry.cost = cost
+
+    def take_over(self, spent: Spending) -> None:
+        """Go on from where earlier runs were; before the first admission."""
+        for sent in spent.log:
+            self._log.append(Entry(sent.at, sent.cost))
+            self._sum += sent.cost
+        self._pace.level -= spent.debt
+
+    def spending(self, now: float) -> Spending:
+        """What the next run must know, coarse, and rather too much and too late than too little."""
+        self._forget(now)
+        log: list[Sent] = []
+        for entry in self._log:
+            if log and entry.at // GRAIN == log[-1].at // GRAIN:
+                log[-1] = Sent(entry.at, log[-1].cost + entry.cost)
+            else:
+                log.append(Sent(entry.at, entry.cost))
+        return Spending(log=tuple(log), debt=self._pace.delay(0.0, now) * self._pace.refill_rate)
 
     def _forget(self, now: float) -> None:
         log = self._log

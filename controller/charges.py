@@ -33,6 +33,7 @@ UNKNOWN_OUTPUT = 512  # LLM tokens, before any answer has come
 SPARE = 1.2  # times the learned length of an answer
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
+Sizer = Callable[[dict[str, JSON], str], Size]  # request, model
 Cost = Mapping[str, float]  # requests and LLM tokens, by dimension
 
 
@@ -63,6 +64,7 @@ class Meter:
 
     charge: Charge
     estimator: Estimator = field(factory=Estimator)
+    sizer: Sizer | None = None  # None: our own
 
     def reserve(self, asked: Asked) -> Cost:
         """What to reserve now; a later answer may change it."""
@@ -114,13 +116,16 @@ class Meters:
     """One for each model, made when its first prompt comes."""
 
     charge: Charge = Charge.LARGER
+    known: Callable[[str], Mapping[str, float]] = lambda _: {}  # what an earlier run's estimator of a model learned
+    sizer: Sizer | None = None  # None: our own
     by_model: dict[str, Meter] = field(factory=dict)
 
     def of(self, prompt: Prompt) -> Meter:
         """The meter of a prompt's model."""
         model = str(prompt.request.get("model"))
         if model not in self.by_model:
-            self.by_model[model] = Meter(self.charge)
+            self.by_model[model] = Meter(self.charge, sizer=self.sizer)
+            self.by_model[model].estimator.recall(self.known(model))
         return self.by_model[model]
 
     def words(self) -> list[str]:
@@ -143,7 +148,7 @@ class Reservation:
     def of(self, prompt: Prompt) -> Asked:
         """What it asks for, as far as its cost goes."""
         if self._asked is None or self._of is not prompt:
-            self._of, self._asked = prompt, asked_of(prompt)
+            self._of, self._asked = prompt, asked_of(prompt, self.meter.sizer)
         return self._asked
 
     def costs(self, prompt: Prompt) -> Callable[[], Cost]:
@@ -155,16 +160,17 @@ class Reservation:
         return self.meter.settle(self.of(prompt), reserved, outcome, usage)
 
 
-def asked_of(prompt: Prompt) -> Asked:
-    """A prompt as far as its cost goes."""
+def asked_of(prompt: Prompt, sizer: Sizer | None = None) -> Asked:
+    """A prompt as far as its cost goes. sizer: in place of `size_of`."""
     request = prompt.request
+    size = size_of(request) if sizer is None else sizer(request, str(request.get("model")))
     if prompt.endpoint == "embeddings":
-        return Asked(size=size_of(request), most_output=0)
+        return Asked(size=size, most_output=0)
     config = request.get("generationConfig")
     found = [request.get(name) for name in OUTPUT_LIMITS]
     found += [config.get("maxOutputTokens")] if isinstance(config, dict) else []
     most = next((_count(value) for value in found if _count(value)), None)
-    return Asked(size=size_of(request), most_output=None if most is None else most * max(_count(request.get("n")), 1))
+    return Asked(size=size, most_output=None if most is None else most * max(_count(request.get("n")), 1))
 
 
 def _count(value: JSON) -> int:

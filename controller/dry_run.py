@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 import trio
 from attrs import define, field
 
-from controller.assemble import request_defaults
-from controller.job import intake_for
+from controller.assemble import intake_for, request_defaults
 from controller.journal import STDOUT, check_output
 from controller.records import Prompt, Result
 from controller.repair import Earlier, look

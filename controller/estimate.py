@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Mapping
 from enum import Enum
-from math import ceil
+from math import ceil, inf
 
 from attrs import define, field, frozen
 
@@ -29,6 +30,7 @@ class Content(Enum):
     CODE = "code"  # or JSON
     SCRIPT = "script"  # other scripts than Latin's
     MEDIA = "media"  # images, sound and files take the larger part
+    COUNTED = "counted"  # by somebody's tokenizer, which knows the kinds itself
 
 
 BYTES_PER_TOKEN = {Content.PROSE: 4.0, Content.CODE: 3.0, Content.SCRIPT: 2.5}
@@ -59,8 +61,9 @@ class Size:
 
 @define(eq=False)
 class Quantile:
-    """The safe quantile of the last KEPT numbers."""
+    """The safe quantile of the last KEPT numbers. prior: what to go by until there are enough, from an earlier run."""
 
+    prior: float | None = None
     _sorted: list[float] = field(factory=list)
     _order: deque[float] = field(factory=deque)
 
@@ -73,9 +76,9 @@ class Quantile:
 
     @property
     def value(self) -> float | None:
-        """None before there are enough."""
+        """None before there are enough, unless an earlier run left one."""
         count = len(self._sorted)
-        return self._sorted[min(int(SAFE * count), count - 1)] if count >= ANSWERS else None
+        return self._sorted[min(int(SAFE * count), count - 1)] if count >= ANSWERS else self.prior
 
 
 @define(eq=False)
@@ -90,8 +93,11 @@ class Estimator:
 
     def input_tokens(self, size: Size) -> int:
         """At least one."""
-        ratio = self._by_kind[size.kind].value or self._all.value or UNKNOWN
+        ratio = self._by_kind[size.kind].value or self._unlearned(size.kind)
         return max(ceil(size.tokens * ratio), 1)
+
+    def _unlearned(self, kind: Content) -> float:
+        return 1.0 if kind is Content.COUNTED else self._all.value or UNKNOWN
 
     def output_tokens(self) -> int | None:
         """What an answer's length rarely exceeds; None before enough have been seen."""
@@ -110,6 +116,23 @@ class Estimator:
         """A whole answer had so many."""
         if counted > 0:
             self._output.add(float(counted))
+
+    # -- for the next run
+
+    @property
+    def learned(self) -> dict[str, float]:
+        """Its quantiles by name."""
+        named = ((name, quantile.value) for name, quantile in self._quantiles().items())
+        return {name: value for name, value in named if value is not None}
+
+    def recall(self, learned: Mapping[str, float]) -> None:
+        """Begin with what an earlier run had learned."""
+        for name, quantile in self._quantiles().items():
+            value = learned.get(name, 0.0)
+            quantile.prior = value if 0 < value < inf else None
+
+    def _quantiles(self) -> dict[str, Quantile]:
+        return {kind.value: each for kind, each in self._by_kind.items()} | {"all": self._all, "output": self._output}
 
 
 def size_of(request: dict[str, JSON]) -> Size:

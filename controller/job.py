@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
@@ -15,19 +14,18 @@ from attrs import field, frozen
 from controller import assemble
 from controller.charges import Meters
 from controller.daemon import Parts, listen_to_signals, serve
-from controller.decisions import DecisionLog
+from controller.decisions import DecisionLog, open_log
 from controller.descriptors import make_room
 from controller.dialects.contract import Dialect
 from controller.dialects.table import dialect_for
-from controller.gates import Gates, limiter_maker
-from controller.identity import Identities
+from controller.gates import Gates, MakeLimiter, limiter_maker
 from controller.journal import Journal
-from controller.limiter import Limiter
+from controller.keeper import Keeper
 from controller.live import Live
+from controller.memory import Memory
 from controller.permits import Decision
 from controller.progress import show, summary
 from controller.records import Prompt, Result, dump_result
-from controller.repair import Earlier
 from controller.settings import Settings
 from controller.sources import Intake, read_prompts, source_of
 from controller.stderr import is_terminal
@@ -56,7 +54,8 @@ class Job:
     dialect: Dialect
     key: str | None = field(repr=False)
     defaults: dict[str, JSON]
-    make_limiter: Callable[[float], Limiter]
+    make_limiter: MakeLimiter
+    memory: Memory
     meters: Meters
     decisions: IO[bytes] | None
     say: Say
@@ -76,7 +75,15 @@ class Job:
         return Exit.SOME_FAILED if code is Exit.OK and self.intake.skipped_failed else code
 
     async def _main(self) -> Exit:
-        gates = Gates(self.make_limiter, self._log(trio.current_time()), self.say)
+        gates = Gates(self.make_limiter, self._log(trio.current_time()), self.say, self.memory)
+        keeper = Keeper(self.memory, gates, self.meters, self.settings.ceilings)
+        keeper.begin()
+        try:
+            return await self._serve(gates, keeper)
+        finally:
+            keeper.end()
+
+    async def _serve(self, gates: Gates, keeper: Keeper) -> Exit:
         async with (
             Upstream(
                 transport=self.transport,
@@ -90,6 +97,7 @@ class Job:
         ):
             nursery.start_soon(listen_to_signals, self.stop)
             nursery.start_soon(self._say_when_stopping)
+            nursery.start_soon(keeper.run)
             nursery.start_soon(show, self._progress_mode(), lambda: self._line(gates))
             parts = Parts(
                 settings=self.settings,
@@ -195,20 +203,26 @@ def prepare(
     assemble.check_files(settings, sources)
     url, dialect, key, transport = _upstream(settings, environment, simulate)
     make_limiter, defaults = limiter_maker(settings), assemble.request_defaults(settings, url)
-    decisions = _open_decisions(settings.decisions, stack)
+    memory = assemble.memory_of(settings, url, key, say)
+    decisions = open_log(settings.decisions, stack)
     journal = stack.enter_context(Journal.stdout() if settings.output is None else Journal.open(settings.output))
     return Job(
         settings=settings,
         sources=sources,
         journal=journal,
-        intake=intake_for(settings, journal.earlier),
+        intake=assemble.intake_for(settings, journal.earlier),
         transport=transport,
         base_url=url,
         dialect=dialect,
         key=key,
         defaults=defaults,
         make_limiter=make_limiter,
-        meters=Meters(assemble.charge_of(settings, dialect)),
+        memory=memory,
+        meters=Meters(
+            assemble.charge_of(settings, dialect),
+            known=lambda model: memory.lessons(model, 0.0).estimates,
+            sizer=assemble.sizer_of(settings, say),
+        ),
         decisions=decisions,
         say=say,
         live=Live.to_stdout(settings, journal),
@@ -228,24 +242,3 @@ def _upstream(
     make_room(settings.max_in_flight)
     url = assemble.base_of(url, dialect)
     return url, dialect, key, open_transport(url, ca_file=settings.ca_file, environ=environment)
-
-
-def intake_for(settings: Settings, earlier: Earlier) -> Intake:
-    """The intake of a run whose results file holds `earlier`."""
-    known = earlier if settings.resume else Earlier()
-    return Intake(
-        identities=Identities(nonce="" if settings.resume else secrets.token_hex(8)),
-        done=known.answered,
-        failed=known.failed,
-        text=settings.input_format == "text",
-        first=settings.first,
-    )
-
-
-def _open_decisions(path: str | None, stack: ExitStack) -> IO[bytes] | None:
-    if path is None:
-        return None
-    try:
-        return stack.enter_context(open(path, "ab", buffering=0))
-    except OSError as error:
-        raise ValueError(f"--decisions {path} can't be written: {error.strerror}") from error

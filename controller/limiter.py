@@ -38,7 +38,7 @@ class Limiter:
     max_in_flight: int
     dormant: dict[str, Dormant] = field(factory=dict)
     ceilings: dict[str, Ceiling] = field(factory=dict)
-    room: Room = field(factory=Room, init=False)
+    room: Room = field(factory=Room)
     _quotas: Dimensions = field(init=False)
     _open: dict[int, Booking] = field(factory=dict, init=False)
     _next: int = field(default=0, init=False)

@@ -21,6 +21,7 @@ class Room:
     """limit: attempts that may be open, None as long as no refusal showed it."""
 
     limit: int | None = None
+    found: bool = False  # by this run
     _named: bool = False  # some refusal has said what it is about
     _crowd: Crowd = field(factory=Crowd)
     _held: int = 0  # acceptances with the cap full
@@ -54,7 +55,7 @@ class Room:
     def _lower(self, fits: int, newest: int) -> None:
         self._held, self._patience, self._probe = 0, self._next_patience, newest
         self._next_patience = min(2 * self._next_patience, MOST_PATIENCE)
-        self.limit = max(fits if self.limit is None else min(fits, self.limit), 1)
+        self.limit, self.found = max(fits if self.limit is None else min(fits, self.limit), 1), True
 
     def accepted(self, permit: int, in_flight: int, beside: int, newest: int) -> bool:
         """An attempt was taken, with `beside` others open at least; True if one more may be tried."""

@@ -13,7 +13,7 @@ PACKAGES = ("policies", "controller", "simulations")
 # One rung a line, lowest first; a module may import modules of lower rungs, and of its own rung if that makes no
 # circle. "name*" stands for every module whose name begins so.
 LADDER: tuple[tuple[str, ...], ...] = (
-    ("policies.contract", "policies.words", "controller.bucket", "controller.sse"),
+    ("policies.contract", "policies.words", "controller.bucket", "controller.sse", "controller.strict"),
     (
         "controller.outcome",
         "controller.settings",
@@ -24,8 +24,8 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ),
     ("policies.fields", "policies.allowance", "policies.aimd", "policies.fixed", "policies.recall*"),
     ("policies.headers", "policies.sprint", "policies.gradient", "policies.mimd"),
-    ("controller.records", "controller.retry", "controller.estimate", "simulations.quota"),
-    ("controller.charges",),
+    ("controller.records", "controller.retry", "controller.estimate", "controller.knowledge", "simulations.quota"),
+    ("controller.charges", "controller.memory", "controller.tokenizers"),
     ("controller.ceiling", "controller.crowd"),
     ("controller.room",),
     ("policies.registry", "controller.permits", "simulations.asked", "simulations.answers"),
@@ -54,7 +54,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ("controller.attempt",),
     ("controller.upstream",),
     ("controller.worker", "controller.gates"),
-    ("controller.daemon",),
+    ("controller.daemon", "controller.keeper"),
     ("controller.assemble", "simulations.transport", "simulations.server"),
     ("controller.job", "simulations.virtual"),
     ("simulations.client", "simulations.workload", "simulations.traces", "simulations.bounds"),
@@ -92,6 +92,7 @@ PURE = [
     "controller.records",
     "controller.retry",
     "controller.estimate",
+    "controller.knowledge",
     "controller.charges",
     "controller.permits",
     "controller.ceiling",
@@ -107,6 +108,7 @@ PURE = [
     "controller.lines",
     "controller.identity",
     "controller.settings",
+    "controller.strict",
     "controller.dialects.*",
     "controller.continued",
     "controller.emission",

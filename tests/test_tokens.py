@@ -14,10 +14,13 @@ from controller.adaptive import AdaptiveBucket
 from controller.bucket import SPREAD, TokenBucket
 from controller.ceiling import GUARD, PERIOD, Ceiling
 from controller.dormant import Dormant
+from controller.gates import limiter_maker
+from controller.knowledge import Lessons
 from controller.limiter import Limiter
 from controller.outcome import Answer, Completed, Failed, Kind, Outcome, Throttled
 from controller.permits import Booking, Cost, Wait
 from controller.rows import LONGEST_HOLD
+from controller.settings import Settings
 from policies.aimd import Aimd, AimdOptions
 from policies.contract import Hints, LimitedBy, Policy, Reason, Remembered
 from policies.fixed import Fixed, FixedOptions
@@ -271,6 +274,23 @@ def test_a_cost_of_4096_passes_a_capacity_of_4_and_is_paid_off_afterwards() -> N
 def test_contexts_of_60_000_pass_a_capacity_of_200_000_at_4_000_a_second() -> None:
     instants = served_at(Limiter({"tokens": fixed(4000.0, capacity=200_000.0)}, 10), 60_000.0, 20)
     assert [later - sooner for sooner, later in pairwise(instants)] == pytest.approx([15.0] * 19)
+
+
+def test_a_burst_mode_is_an_option_of_the_policy() -> None:
+    """200,000 saved up, 4,000 a second, contexts of 60,000, as the costs of one dimension."""
+    for policy, rate in (("fixed", "refill_rate"), ("aimd", "start_rate")):
+        options = ("capacity=200000", f"{rate}=4000")
+        limiter = limiter_maker(Settings(policy=policy, policy_option=options))(0.0, Lessons(), {})
+        bucket = limiter.dimensions["requests"].bucket
+        assert (bucket.capacity, bucket.refill_rate) == (200_000.0, 4000.0)
+        now, waited, instants = 60.0, None, list[float]()  # an idle minute fills it
+        while len(instants) < 6:
+            answer = limiter.admit(dict.fromkeys(NAMES, 60_000.0), now, waited=waited)
+            if isinstance(answer, Wait):
+                waited, now = answer, answer.until
+                continue
+            instants.append(now)
+        assert instants == pytest.approx([60.0, 60.0, 60.0, 70.0, 85.0, 100.0], abs=0.01)
 
 
 def test_a_small_prompt_behind_a_huge_one_waits_for_the_debt_and_no_longer() -> None:

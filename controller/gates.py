@@ -12,11 +12,11 @@ from controller.ceiling import Ceiling
 from controller.dormant import Dormant
 from controller.gate import Gate
 from controller.knowledge import HINT, Lessons, Limit, Spending
-from controller.limiter import CONCURRENCY, Limiter
+from controller.limiter import Limiter
 from controller.memory import Memory
 from controller.permits import Decision
 from controller.records import Prompt
-from controller.room import Room
+from controller.room import CONCURRENCY, Room
 from controller.settings import Settings
 from policies import registry
 from policies.contract import Policy, Reason, Remembered

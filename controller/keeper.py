@@ -10,8 +10,9 @@ from attrs import define
 from controller.charges import Meters
 from controller.gates import Gates
 from controller.knowledge import Lessons, Limit, Run
-from controller.limiter import CONCURRENCY, Limiter
+from controller.limiter import Limiter
 from controller.memory import Memory
+from controller.room import CONCURRENCY
 
 EVERY = 30.0  # s; a run that is killed has lost no more
 EVERY_UNDER_CEILINGS = 5.0  # s; what was sent since is guessed by the ceiling's pace

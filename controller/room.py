@@ -12,6 +12,7 @@ from attrs import define, field
 
 from controller.crowd import Crowd
 
+CONCURRENCY = "concurrency"  # a dimension without a rate: it bounds what is in flight
 PATIENCE, MOST_PATIENCE = 200, 800  # acceptances at the cap before one more is tried; 1/200 is half a per cent
 EAGER = 20  # the same after one more has held
 
@@ -34,7 +35,7 @@ class Room:
 
         named: the dimension that the answer blames. newest: the number of the next permit.
         """
-        if named == "concurrency":
+        if named == CONCURRENCY:
             self._named = True
             self._lower(beside, newest)
             return True

@@ -18,13 +18,15 @@ from random import Random
 from attrs import define, field
 
 from policies.contract import Hints
-from simulations.client import Attempt, Client, Send
+from simulations.client import Answer, Attempt, Client, Send, Told
 from simulations.limiter_client import Seat
 from simulations.peers_gate import Gate, News
 from simulations.peers_limits import DataDesigner, VectorArc
 from simulations.peers_plain import Curator, Fixed, Naive, SdkBackoff
 from simulations.peers_rates import Botocore, Lance, Mlflow
 from simulations.workload import Backlog
+
+SILENT = Hints()
 
 
 @define(eq=False)
@@ -83,18 +85,19 @@ class WorkerPool:
         """Attempts are numbered in the order of `act`."""
         self._open[attempt.number] = self._leaving.pop(0)
 
-    def accepted(self, attempt: Attempt, now: float, hints: Hints) -> None:
+    def accepted(self, attempt: Attempt, now: float, answer: Answer) -> None:
         """The head of a 2xx."""
         self._now = now
         ticket, mark = self._open[attempt.number]
-        self.gate.accepted(News(now=now, mark=mark, tries=ticket.tries, hints=hints))
+        self.gate.accepted(News(now=now, mark=mark, tries=ticket.tries, hints=_only(answer.hints)))
 
-    def refused(self, attempt: Attempt, now: float, status: int, retry_after: float | None, hints: Hints) -> None:
+    def refused(self, attempt: Attempt, now: float, answer: Answer) -> None:
         """A 429, or an overload, which most tools take for any other fault."""
         self._now = now
         ticket, mark = self._open.pop(attempt.number)
-        news = News(now=now, mark=mark, tries=ticket.tries, retry_after=retry_after, hints=hints)
-        self._again(ticket, self.gate.refused(news) if status == 429 else self.gate.lost(news))
+        hints = _only(answer.hints)
+        news = News(now=now, mark=mark, tries=ticket.tries, retry_after=answer.retry_after, hints=hints)
+        self._again(ticket, self.gate.refused(news) if answer.status == 429 else self.gate.lost(news))
 
     def ended(self, attempt: Attempt, now: float, ok: bool) -> None:
         """Over, or lost."""
@@ -114,6 +117,11 @@ class WorkerPool:
             self.idle += 1
         else:
             heappush(self._sleeping, (self._now + pause, next(self._order), ticket))
+
+
+def _only(told: Told) -> Hints:
+    """These gates know of one limit: where there are several, of that on requests."""
+    return told["requests"] if "requests" in told else next(iter(told.values()), SILENT)
 
 
 def _pool(gate: Callable[[Seat, Random], Gate], seat: Seat) -> Client:

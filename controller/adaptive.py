@@ -4,7 +4,9 @@ A policy may be a stranger's code, so this is the border where its faults end. O
 can't be kept, is replaced for good: by `aimd`, from the last good pace and never faster than it.
 
 It is also the border between two measures. Callers speak of requests or LLM tokens; policy and bucket see *units*, of
-which a typical attempt costs about one, so that one policy fits all dimensions.
+which a typical attempt costs about one, so that one policy fits all dimensions. What is reserved is on the safe side,
+and the bucket gets the rest back; a policy that counted it would take the limit for larger than it is. So it is told
+what reservations turn out to be *worth* on average.
 """
 
 from __future__ import annotations
@@ -22,13 +24,17 @@ from policies.words import in_one_line
 FLOOR = 1 / 60  # units/s; a higher one is above the smallest real limits (5 per minute) and refuses for ever
 PERIOD = 60.0  # s; what a stated limit is meant for where no period is stated with it
 MEMORY = 20.0  # s of sending that the share of a limit in use is taken from
+LEAST_SAVED = 5.0  # s; with less a few large prompts in a row hold up a dimension that binds on average
+LASTING = 0.98  # of what earlier settlements say of the worth of a reservation, with each one more
+PRIOR = 5.0  # settlements that believe in the whole reservation, before there are any
 
 
 @define(eq=False)
 class AdaptiveBucket:
     """One quota dimension: policy and bucket. floor and ceiling in units/s are the user's.
 
-    unit: requests or LLM tokens in one unit. headroom: the share of a stated or learned limit to use.
+    unit: requests or LLM tokens in one unit. headroom: the share of a stated or learned limit to use. saved_up: seconds
+    of refill that the bucket holds beyond what the policy says, for what did not bind to catch up when it does.
     """
 
     policy: Policy
@@ -37,7 +43,9 @@ class AdaptiveBucket:
     ceiling: float = float("inf")
     unit: float = 1.0
     headroom: float = 1.0
-    first_permit: int = 0  # what was admitted before it is not told to the policy
+    saved_up: float = 0.0
+    idle_at: float = float("-inf")  # instant; another dimension held an attempt up
+    excused: int = 0  # refusals in a row that were no measure of the limit, for that reason
     ledger: Ledger = field(factory=Ledger, init=False)
     bucket: TokenBucket = field(init=False)
     fault: str | None = field(default=None, init=False)  # how the policy failed; None while it is the one at work
@@ -45,6 +53,9 @@ class AdaptiveBucket:
     _to_be_told: bool = field(default=False, init=False)  # the fault has not been returned as a reason yet
     _restated: bool = field(default=False, init=False)
     _stated: float | None = field(default=None, init=False)  # units/s, by a header
+    worth: float = field(default=1.0, init=False)  # of a reservation, when it is settled
+    _reserved_sum: float = field(default=0.0, init=False)  # the last settlements, and what they came to
+    _settled_sum: float = field(default=0.0, init=False)
     _used: float = field(default=0.0, init=False)  # units admitted, forgotten at 1 / MEMORY
     _used_at: float = field(default=0.0, init=False)
 
@@ -56,9 +67,8 @@ class AdaptiveBucket:
             self._replace(error, last_good=None)
         pace = self.pace
         self.floor = min(self.floor, pace.refill_rate)  # and who starts below it is not sped up
-        self.bucket = TokenBucket(
-            pace.capacity, self._clamp(pace.refill_rate, pace), level=1.0, updated_at=self.started_at
-        )
+        rate = self._clamp(pace.refill_rate, pace)
+        self.bucket = TokenBucket(self._capacity(pace, rate), rate, level=1.0, updated_at=self.started_at)
 
     @property
     def at_ceiling(self) -> bool:
@@ -81,10 +91,16 @@ class AdaptiveBucket:
         self.ledger.refunded += cost
         self.bucket.put_back(cost / self.unit, now)
 
+    def expected(self, cost: float) -> float:
+        """Units that a reservation is likely to come to."""
+        return cost * self.worth / self.unit
+
     def settle(self, reserved: float, true_cost: float, now: float) -> None:
         """It is over: what it used beyond its reservation becomes a debt, what it did not use comes back by and by."""
         more = true_cost - reserved
         self.ledger.settled += true_cost
+        if more or self._reserved_sum:
+            self._weigh(reserved, true_cost)
         if more > 0:
             self.ledger.charged += more
             self.bucket.take(more / self.unit, now)
@@ -92,9 +108,24 @@ class AdaptiveBucket:
             self.ledger.refunded -= more
             self.bucket.refund(-more / self.unit, now)
 
+    def short(self, cost: float, now: float) -> None:
+        """The upstream had less than such a cost: so have we. Where it refused in spite of savings, save up less."""
+        if not self.saved_up:
+            return
+        if self.bucket.empty(now) - cost / self.unit > LEAST_SAVED * self.bucket.refill_rate:
+            self.saved_up = max(self.saved_up / 2, LEAST_SAVED)
+            self.bucket.set_pace(self.bucket.refill_rate, self._capacity(self.pace, self.bucket.refill_rate), now)
+
+    def _weigh(self, reserved: float, true_cost: float) -> None:
+        if not self._reserved_sum:
+            self._reserved_sum = self._settled_sum = PRIOR * reserved
+        self._reserved_sum = LASTING * self._reserved_sum + reserved
+        self._settled_sum = LASTING * self._settled_sum + true_cost
+        self.worth = self._settled_sum / self._reserved_sum
+
     def use(self, cost: float, now: float) -> None:
         """Count an admission, where there are several dimensions to compare."""
-        self._used = self._used_now(now) + cost / self.unit
+        self._used = self._used_now(now) + self.expected(cost)
         self._used_at = now
 
     def share(self, now: float) -> float | None:
@@ -135,7 +166,8 @@ class AdaptiveBucket:
         if pace is not before or self._restated:
             self._restated = False
             self.pace = pace
-            self.bucket.set_pace(self._clamp(pace.refill_rate, pace), pace.capacity, event.now)
+            rate = self._clamp(pace.refill_rate, pace)
+            self.bucket.set_pace(rate, self._capacity(pace, rate), event.now)
             if pace.held_until > event.now and pace.drain:
                 self.bucket.pause(pace.held_until, event.now)
         if self._to_be_told and not isinstance(event, Admitted):  # nobody logs what an admission leads to
@@ -166,6 +198,9 @@ class AdaptiveBucket:
             remembered = Remembered(limit=self._clamp(last_good.refill_rate) / options.decrease_factor, age=0.0)
         self.policy = Aimd(options, seed=0, now=self.started_at, remembered=remembered)
         self.pace = self.policy.pace
+
+    def _capacity(self, pace: Pace, rate: float) -> float:
+        return pace.capacity + self.saved_up * rate
 
     def _clamp(self, refill_rate: float, pace: Pace | None = None) -> float:
         top = self.ceiling if pace is None else self._top(pace)

@@ -65,6 +65,12 @@ class TokenBucket:
         self.capacity = capacity
         self.level = min(self.level, capacity)
 
+    def empty(self, now: float) -> float:
+        """Forget what was saved up; what that was."""
+        self._bank(now)
+        saved, self.level = self.level, min(self.level, 0.0)
+        return saved
+
     def pause(self, until: float, now: float, *, keep: float = 0.0) -> None:
         """Stop the clock until an instant: nothing accrues before it, and of what was saved up `keep` units survive."""
         self._bank(now)

@@ -176,11 +176,12 @@ class Limiter:
         """What a refusal tells each policy: the blamed one learns, the others hold and learn nothing."""
         hints = self._quotas.hear(outcome.hints, now)
         blamed = self._quotas.blame(booking, outcome, now, next_permit=self._next)
+        told = outcome.scope if self._quotas.measures(blamed, now) else Scope.OVERLOAD
         events: dict[str, Event] = {}
         for name, dimension in self.dimensions.items():
             events[name] = Refused(
                 **self._facts(booking, name, now, in_flight),
-                scope=outcome.scope if name == blamed else Scope.OVERLOAD,
+                scope=told if name == blamed else Scope.OVERLOAD,
                 retry_after=outcome.retry_after,
                 hints=dimension.in_units(hints[name]) if name in hints else SILENT,
             )
@@ -210,7 +211,7 @@ class Limiter:
             "now": now,
             "permit": booking.number,
             "admitted_at": booking.admitted_at,
-            "cost": booking.cost[name] / dimension.unit,
+            "cost": booking.cost[name] * dimension.worth / dimension.unit,
             "limited_by": booking.limited_by.get(name, LimitedBy.OTHER),
             "in_flight": len(self._open) if in_flight is None else in_flight,
             "refill_rate": dimension.bucket.refill_rate,
@@ -220,8 +221,6 @@ class Limiter:
         decisions: tuple[Decision, ...] = ()
         for name, event in events.items():
             dimension = self.dimensions[name]
-            if event.permit < dimension.first_permit:
-                continue
             old = dimension.bucket.refill_rate
             reason = dimension.tell(event)
             if reason is not None:

@@ -1,9 +1,10 @@
 """What other people's tools do, from their published rules, as clients of the closed loop; for comparison only.
 
-All of them are a pool of workers before a gate. A worker takes a prompt, comes to the gate, sends when the gate lets it
-pass, and is busy until the answer is over. Refused, it sleeps as long as its tool's retry rule says and comes to the
-gate again, or gives the prompt up. Each gate names its source; what a rule needs that a simulation does not have (error
-texts, polling threads, locks) is left out and said so. None shares code with our limiter or policies.
+Most are a pool of workers before a gate; those that count LLM tokens too are in peers_tokens. A worker takes
+a prompt, comes to the gate, sends when the gate lets it pass, and is busy until the answer is over. Refused, it sleeps
+as long as its tool's retry rule says and comes to the gate again, or gives the prompt up. Each gate names its source;
+what a rule needs that a simulation does not have (error texts, polling threads, locks) is left out and said so. None
+shares code with our limiter or policies.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from simulations.peers_gate import Gate, News
 from simulations.peers_limits import DataDesigner, VectorArc
 from simulations.peers_plain import Curator, Fixed, Naive, SdkBackoff
 from simulations.peers_rates import Botocore, Lance, Mlflow
+from simulations.peers_tokens import cookbook, curator_of_both
 from simulations.workload import Backlog
 
 SILENT = Hints()
@@ -128,6 +130,10 @@ def _pool(gate: Callable[[Seat, Random], Gate], seat: Seat) -> Client:
     return WorkerPool(gate(seat, Random(f"{seat.seed}/peer")), seat.backlog, seat.workers)
 
 
+def _curator(seat: Seat) -> Client:
+    return _pool(lambda _, __: Curator(100_000.0 if seat.dimension == "tokens" else 200.0), seat)
+
+
 PEERS: Mapping[str, Callable[[Seat], Client]] = {
     "naive": partial(_pool, lambda _, __: Naive()),
     "sdk-2-retries": partial(_pool, lambda _, rng: SdkBackoff(2, rng)),
@@ -137,6 +143,7 @@ PEERS: Mapping[str, Callable[[Seat], Client]] = {
     "vector-arc": partial(_pool, lambda _, rng: VectorArc(rng)),
     "mlflow": partial(_pool, lambda _, __: Mlflow()),
     "botocore": partial(_pool, lambda _, rng: Botocore(rng)),
-    "curator": partial(_pool, lambda seat, _: Curator(100_000.0 if seat.dimension == "tokens" else 200.0)),
+    "curator": lambda seat: _curator(seat) if seat.charge is None else curator_of_both(seat.backlog),
+    "cookbook": lambda seat: cookbook(seat.backlog, seat.told_limits),
     "fixed-80": partial(_pool, lambda seat, _: Fixed(0.8 * seat.told_limit)),
 }

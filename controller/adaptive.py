@@ -44,8 +44,6 @@ class AdaptiveBucket:
     unit: float = 1.0
     headroom: float = 1.0
     saved_up: float = 0.0
-    idle_at: float = float("-inf")  # instant; another dimension held an attempt up
-    excused: int = 0  # refusals in a row that were no measure of the limit, for that reason
     ledger: Ledger = field(factory=Ledger, init=False)
     bucket: TokenBucket = field(init=False)
     fault: str | None = field(default=None, init=False)  # how the policy failed; None while it is the one at work

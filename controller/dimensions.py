@@ -21,7 +21,6 @@ PERIOD = 60.0  # s; of a stated limit, where no period is stated with it
 UNLEARNED = 0.9  # share of a limit that nobody knows yet, in the dimension that held an attempt back
 LARGER = 1.5  # times the mean cost at earlier refusals; it is hardly by chance that much above them
 SUSPECT = "tokens"
-EXCUSES = 2
 PARTS = ("input_tokens", "output_tokens")
 
 
@@ -56,23 +55,15 @@ class Dimensions:
 
     def take(self, booking: Booking, now: float) -> None:
         """It is admitted."""
-        cost = booking.cost
+        cost, several = booking.cost, len(self.awake) > 1
         for name, dimension in self.awake.items():
             dimension.take(cost[name], now)
-        if len(self.awake) > 1:
-            self._compare(booking, now)
+            if several:
+                dimension.use(cost[name], now)
         if self.ceilings:
             booking.entries = {name: ceiling.take(cost[name], now) for name, ceiling in self.ceilings.items()}
         for name, dormant in self.dormant.items():
             dormant.add(booking.number, cost[name], now)
-
-    def _compare(self, booking: Booking, now: float) -> None:
-        """Where there are several dimensions it matters how much each is used, and which of them held things up."""
-        bound = [name for name, by in booking.limited_by.items() if by is LimitedBy.RATE]
-        for name, dimension in self.awake.items():
-            dimension.use(booking.cost[name], now)
-            if bound and name not in bound:
-                dimension.idle_at = now
 
     def put_back(self, booking: Booking, now: float, *, sent: bool) -> None:
         """The upstream refused it, or (not sent) never saw it. What was sent counts against a ceiling all the same."""
@@ -120,16 +111,6 @@ class Dimensions:
         if len(self.awake) > 1 and outcome.scope is not Scope.OVERLOAD:
             self.awake[blamed].short(booking.cost[blamed], now)
         return blamed
-
-    def measures(self, name: str, now: float) -> bool:
-        """A refusal says something of this dimension's limit: it alone held things up for the whole of a period.
-
-        What was sent while another one did is no measure of it. That is an excuse for EXCUSES refusals in a row.
-        """
-        dimension = self.awake[name]
-        mixed = len(self.awake) > 1 and dimension.pace.learned_limit is not None and now - dimension.idle_at < PERIOD
-        dimension.excused = dimension.excused + 1 if mixed and dimension.excused < EXCUSES else 0
-        return not dimension.excused
 
     def _suspect(self, booking: Booking, now: float) -> str | None:
         """What a refusal that names no limit was for, if its attempt was admitted before that one was known.

@@ -176,15 +176,13 @@ class Limiter:
         """What a refusal tells each policy: the blamed one learns, the others hold and learn nothing."""
         hints = self._quotas.hear(outcome.hints, now)
         blamed = self._quotas.blame(booking, outcome, now, next_permit=self._next)
-        told = outcome.scope if self._quotas.measures(blamed, now) else Scope.OVERLOAD
-        events: dict[str, Event] = {}
-        for name, dimension in self.dimensions.items():
-            events[name] = Refused(
-                **self._facts(booking, name, now, in_flight),
-                scope=told if name == blamed else Scope.OVERLOAD,
-                retry_after=outcome.retry_after,
-                hints=dimension.in_units(hints[name]) if name in hints else SILENT,
-            )
+        events = self._unknown(booking, in_flight, now)
+        events[blamed] = Refused(
+            **self._facts(booking, blamed, now, in_flight),
+            scope=outcome.scope,
+            retry_after=outcome.retry_after,
+            hints=self.dimensions[blamed].in_units(hints[blamed]) if blamed in hints else SILENT,
+        )
         return events
 
     def _lost(

@@ -24,6 +24,8 @@ from policies.words import in_one_line
 FLOOR = 1 / 60  # units/s; a higher one is above the smallest real limits (5 per minute) and refuses for ever
 PERIOD = 60.0  # s; what a stated limit is meant for where no period is stated with it
 MEMORY = 20.0  # s of sending that the share of a limit in use is taken from
+BRIEF = 2.0  # s; a few large prompts in a row are no other mix
+LONGEST_UNPROVED = 300.0  # s; where limits take turns all the time a rate must be tried all the same
 LEAST_SAVED = 5.0  # s; with less a few large prompts in a row hold up a dimension that binds on average
 LASTING = 0.98  # of what earlier settlements say of the worth of a reservation, with each one more
 PRIOR = 5.0  # settlements that believe in the whole reservation, before there are any
@@ -44,6 +46,9 @@ class AdaptiveBucket:
     unit: float = 1.0
     headroom: float = 1.0
     saved_up: float = 0.0
+    _bound_at: float = field(default=float("-inf"), init=False)  # it held an attempt up, lately
+    _idle_at: float = field(default=float("-inf"), init=False)  # another dimension did, and not for a moment only
+    _proved_at: float = field(default=float("-inf"), init=False)  # it was told so as a proof of its rate
     ledger: Ledger = field(factory=Ledger, init=False)
     bucket: TokenBucket = field(init=False)
     fault: str | None = field(default=None, init=False)  # how the policy failed; None while it is the one at work
@@ -125,6 +130,22 @@ class AdaptiveBucket:
         """Count an admission, where there are several dimensions to compare."""
         self._used = self._used_now(now) + self.expected(cost)
         self._used_at = now
+
+    def binds(self, now: float, period: float) -> bool:
+        """It holds an attempt up; True if it has done so for a whole period, or nothing was proved for very long."""
+        self._bound_at = now
+        mixed = self.pace.learned_limit is not None and now - self._idle_at < period
+        if mixed and now - self._proved_at < LONGEST_UNPROVED:
+            return False
+        self._proved_at = now
+        return True
+
+    def is_idle(self, now: float) -> bool:
+        """Another dimension holds an attempt up; True if this one has not for a while."""
+        if now - self._bound_at < BRIEF:
+            return False
+        self._idle_at = now
+        return self.pace.learned_limit is not None
 
     def share(self, now: float) -> float | None:
         """How much of the learned limit is in use; None as long as none is learned."""

@@ -51,6 +51,23 @@ class Dimensions:
         at_ceiling = by_ceiling or self.awake[behind].at_ceiling
         return Wait(by=Blocked.RATE, until=now + longest, dimension=behind, at_ceiling=at_ceiling)
 
+    def compare(self, limited: dict[str, LimitedBy], now: float) -> None:
+        """Of several dimensions, those that did not hold an attempt up were not asked for all they allow.
+
+        Nor does one that has just begun to bind prove anything: what was sent in the period before is no measure of it,
+        and a policy that probes then and is refused takes its limit for lower than it is.
+        """
+        bound = next((name for name, by in limited.items() if by is LimitedBy.RATE), None)
+        if bound is None:
+            return
+        for name, dimension in self.awake.items():
+            if name == bound:
+                if dimension.binds(now, PERIOD):
+                    continue
+                limited[name] = LimitedBy.OTHER
+            elif dimension.is_idle(now):
+                limited[name] = LimitedBy.APP
+
     # -- what is booked
 
     def take(self, booking: Booking, now: float) -> None:

@@ -23,7 +23,7 @@ from controller.holds import Holds
 from controller.outcome import TRANSIENT, Completed, Failed, Outcome, Throttled
 from controller.permits import Blocked, Booking, Cost, Decision, Facts, Settlement, Statistics, Wait, limited_by
 from controller.room import Room
-from policies.contract import Accepted, Admitted, Event, Hints, LimitedBy, Refused, Scope, Settled, Unknown
+from policies.contract import Accepted, Admitted, Event, Hints, LimitedBy, Refused, Settled, Unknown
 
 SLACK = 0.05  # s added to a server's hold: clocks differ, and a retry a moment early is refused again
 SILENT = Hints()
@@ -59,6 +59,8 @@ class Limiter:
         limited: dict[str, LimitedBy] = {}
         for name in self.dimensions:
             limited[name] = limited_by(name, waited)
+        if len(limited) > 1:
+            self._quotas.compare(limited, now)
         booking = Booking(number=self._next, owner=owner, admitted_at=now, cost=cost, limited_by=limited)
         self._next += 1
         self._open[booking.number] = booking

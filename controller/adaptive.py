@@ -111,6 +111,10 @@ class AdaptiveBucket:
             self.ledger.refunded -= more
             self.bucket.refund(-more / self.unit, now)
 
+    def begin_with(self, level: float, now: float) -> None:
+        """So much is there at the start, as far as it fits."""
+        self.bucket.put_back(max(level / self.unit - self.bucket.empty(now), 0.0), now)
+
     def short(self, cost: float, now: float) -> None:
         """The upstream had less than such a cost: so have we. Where it refused in spite of savings, save up less."""
         if not self.saved_up:

@@ -113,7 +113,7 @@ class Dimensions:
             limit = hints[name].limit
             if limit is not None and 0 < limit < float("inf"):
                 per_second = limit / (hints[name].period or PERIOD)
-                self.awake[name] = self.dormant.pop(name).wake_by_header(now, per_second)
+                self.awake[name] = self.dormant.pop(name).wake_by_header(now, per_second, hints[name].remaining)
         return hints
 
     def blame(self, booking: Booking, outcome: Throttled, now: float, *, next_permit: int) -> str:

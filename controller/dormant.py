@@ -78,10 +78,13 @@ class Dormant:
         while log and next(iter(log.values())).at <= now - PERIOD:
             self._sum -= log.popitem(last=False)[1].cost
 
-    def wake_by_header(self, now: float, limit: float) -> AdaptiveBucket:
-        """What adapts from now on. limit: LLM tokens per second, as stated."""
+    def wake_by_header(self, now: float, limit: float, remaining: float | None) -> AdaptiveBucket:
+        """What adapts from now on. limit: LLM tokens per second, as stated; remaining: of them, for now."""
         unit = self._unit(now)
-        return self._made(now, unit, Remembered(limit=limit / unit, age=0.0))
+        bucket = self._made(now, unit, Remembered(limit=limit / unit, age=0.0))
+        if remaining is not None:
+            bucket.begin_with(remaining - self._sum, now)  # all that is on its way may be missing in it
+        return bucket
 
     def wake_by_refusal(self, refused: Booking, cost: float, now: float) -> AdaptiveBucket:
         """The same; the caller tells of the refusal then."""

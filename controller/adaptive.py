@@ -111,9 +111,10 @@ class AdaptiveBucket:
             self.ledger.refunded -= more
             self.bucket.refund(-more / self.unit, now)
 
-    def begin_with(self, level: float, now: float) -> None:
-        """So much is there at the start, as far as it fits."""
-        self.bucket.put_back(max(level / self.unit - self.bucket.empty(now), 0.0), now)
+    def remains(self, remaining: float, now: float) -> None:
+        """What a header says is left, less all that is on its way, is there to be used."""
+        if self.saved_up:
+            self.bucket.fill((remaining - self.ledger.in_flight) / self.unit, now)
 
     def short(self, cost: float, now: float) -> None:
         """The upstream had less than such a cost: so have we. Where it refused in spite of savings, save up less."""
@@ -223,7 +224,9 @@ class AdaptiveBucket:
         self.pace = self.policy.pace
 
     def _capacity(self, pace: Pace, rate: float) -> float:
-        return pace.capacity + self.saved_up * rate
+        if not self.saved_up:
+            return pace.capacity
+        return pace.capacity + self.saved_up * max(rate, min(pace.learned_limit or 0.0, self._top(pace)))
 
     def _clamp(self, refill_rate: float, pace: Pace | None = None) -> float:
         top = self.ceiling if pace is None else self._top(pace)

@@ -83,7 +83,7 @@ class Dormant:
         unit = self._unit(now)
         bucket = self._made(now, unit, Remembered(limit=limit / unit, age=0.0))
         if remaining is not None:
-            bucket.begin_with(remaining - self._sum, now)  # all that is on its way may be missing in it
+            bucket.remains(remaining - self._sum, now)  # all that is on its way may be missing in it
         return bucket
 
     def wake_by_refusal(self, refused: Booking, cost: float, now: float) -> AdaptiveBucket:

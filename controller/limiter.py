@@ -108,8 +108,9 @@ class Limiter:
         events: dict[str, Event] = {}
         for name, dimension in self.dimensions.items():
             told = dimension.in_units(hints[name]) if name in hints else SILENT
-            if len(self.dimensions) > 1 and booking.limited_by.get(name) is LimitedBy.APP:
+            if name in hints and len(self.dimensions) > 1 and booking.limited_by.get(name) is LimitedBy.APP:
                 # What fills up because another dimension binds looks like a window that comes to its end.
+                dimension.remains(hints[name].remaining or 0.0, now)
                 told = Hints(limit=told.limit, period=told.period)
             events[name] = Accepted(**self._facts(booking, name, now), hints=told)
         return self._tell(now, events)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from controller.bucket import TokenBucket
 from controller.permits import Ledger
@@ -36,7 +36,7 @@ class AdaptiveBucket:
     """One quota dimension: policy and bucket. floor and ceiling in units/s are the user's.
 
     unit: requests or LLM tokens in one unit. headroom: the share of a stated or learned limit to use. saved_up: seconds
-    of refill that the bucket holds beyond what the policy says, for what did not bind to catch up when it does.
+    of refill that the bucket holds beyond the policy's capacity, for what did not bind to catch up when it does.
     """
 
     policy: Policy
@@ -56,8 +56,8 @@ class AdaptiveBucket:
     _to_be_told: bool = field(default=False, init=False)  # the fault has not been returned as a reason yet
     _restated: bool = field(default=False, init=False)
     _stated: float | None = field(default=None, init=False)  # units/s, by a header
-    worth: float = field(default=1.0, init=False)  # of a reservation, when it is settled
-    _reserved_sum: float = field(default=0.0, init=False)  # the last settlements, and what they came to
+    worth: float = field(default=1.0, init=False)  # of a reservation, when it is settled; of the sums of the last ones
+    _reserved_sum: float = field(default=0.0, init=False)
     _settled_sum: float = field(default=0.0, init=False)
     _used: float = field(default=0.0, init=False)  # units admitted, forgotten at 1 / MEMORY
     _used_at: float = field(default=0.0, init=False)
@@ -118,11 +118,10 @@ class AdaptiveBucket:
 
     def short(self, cost: float, now: float) -> None:
         """The upstream had less than such a cost: so have we. Where it refused in spite of savings, save up less."""
-        if not self.saved_up:
-            return
-        if self.bucket.empty(now) - cost / self.unit > LEAST_SAVED * self.bucket.refill_rate:
+        rate = self.bucket.refill_rate
+        if self.saved_up and self.bucket.empty(now) - cost / self.unit > LEAST_SAVED * rate:
             self.saved_up = max(self.saved_up / 2, LEAST_SAVED)
-            self.bucket.set_pace(self.bucket.refill_rate, self._capacity(self.pace, self.bucket.refill_rate), now)
+            self.bucket.set_pace(rate, self._capacity(self.pace, rate), now)
 
     def _weigh(self, reserved: float, true_cost: float) -> None:
         if not self._reserved_sum:
@@ -167,13 +166,9 @@ class AdaptiveBucket:
             self._stated, self._restated = stated, stated != self._stated
         if self.unit == 1.0:
             return hints
-        limit, remaining, unit = hints.limit, hints.remaining, self.unit
-        return Hints(
-            limit=None if limit is None else limit / unit,
-            remaining=None if remaining is None else remaining / unit,
-            reset=hints.reset,
-            period=hints.period,
-        )
+        limit, remaining = hints.limit, hints.remaining
+        scaled = None if limit is None else limit / self.unit
+        return evolve(hints, limit=scaled, remaining=None if remaining is None else remaining / self.unit)
 
     # -- what its policy is told
 
@@ -224,9 +219,8 @@ class AdaptiveBucket:
         self.pace = self.policy.pace
 
     def _capacity(self, pace: Pace, rate: float) -> float:
-        if not self.saved_up:
-            return pace.capacity
-        return pace.capacity + self.saved_up * max(rate, min(pace.learned_limit or 0.0, self._top(pace)))
+        known = min(pace.learned_limit or 0.0, self._top(pace)) if self.saved_up else 0.0
+        return pace.capacity + self.saved_up * max(rate, known)
 
     def _clamp(self, refill_rate: float, pace: Pace | None = None) -> float:
         top = self.ceiling if pace is None else self._top(pace)

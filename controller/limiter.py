@@ -56,9 +56,7 @@ class Limiter:
         wait = self._obstacle(cost, now)
         if wait is not None:
             return wait
-        limited: dict[str, LimitedBy] = {}
-        for name in self.dimensions:
-            limited[name] = limited_by(name, waited)
+        limited = {name: limited_by(name, waited) for name in self.dimensions}
         if len(limited) > 1:
             self._quotas.compare(limited, now)
         booking = Booking(number=self._next, owner=owner, admitted_at=now, cost=cost, limited_by=limited)
@@ -109,9 +107,8 @@ class Limiter:
         for name, dimension in self.dimensions.items():
             told = dimension.in_units(hints[name]) if name in hints else SILENT
             if name in hints and len(self.dimensions) > 1 and booking.limited_by.get(name) is LimitedBy.APP:
-                # What fills up because another dimension binds looks like a window that comes to its end.
                 dimension.remains(hints[name].remaining or 0.0, now)
-                told = Hints(limit=told.limit, period=told.period)
+                told = Hints(limit=told.limit, period=told.period)  # what fills up looks like a window near its end
             events[name] = Accepted(**self._facts(booking, name, now), hints=told)
         return self._tell(now, events)
 

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from math import inf
 from random import Random
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from controller import outcome
 from controller.adaptive import AdaptiveBucket
@@ -65,8 +65,7 @@ class Curve:
 class LimiterClient:
     """Sends what `backlog` holds as `limiter` allows. unit: one unit of `dimension` in the backlog's costs.
 
-    meter: of the daemon; it reserves and settles where requests and LLM tokens are both counted.
-    """
+    meter: of the daemon, where requests and LLM tokens are both counted."""
 
     limiter: Limiter
     backlog: Backlog
@@ -206,12 +205,8 @@ class LimiterClient:
 
 def _scaled(hints: Hints, unit: float) -> Hints:
     limit, remaining = hints.limit, hints.remaining
-    return Hints(
-        limit=None if limit is None else limit / unit,
-        remaining=None if remaining is None else remaining / unit,
-        reset=hints.reset,
-        period=hints.period,
-    )
+    scaled = None if limit is None else limit / unit
+    return evolve(hints, limit=scaled, remaining=None if remaining is None else remaining / unit)
 
 
 @frozen(kw_only=True)

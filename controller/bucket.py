@@ -65,6 +65,18 @@ class TokenBucket:
         self.capacity = capacity
         self.level = min(self.level, capacity)
 
+    def empty(self, now: float) -> float:
+        """Forget what was saved up; what that was."""
+        self._bank(now)
+        saved, self.level = self.level, min(self.level, 0.0)
+        return saved
+
+    def fill(self, level: float, now: float) -> None:
+        """It holds so much at least, as far as that fits."""
+        self._bank(now)
+        if self.updated_at <= now:
+            self.level = max(self.level, min(level, self.capacity))
+
     def pause(self, until: float, now: float, *, keep: float = 0.0) -> None:
         """Stop the clock until an instant: nothing accrues before it, and of what was saved up `keep` units survive."""
         self._bank(now)

@@ -4,8 +4,12 @@ It wakes when a header states its limit, or a refusal names it. Only then is the
 unit of its policy is the mean cost of the last minute, so that the constants of a policy mean the same for requests
 and for LLM tokens. The unit stays what it is from then on, since all that a policy has learned is in it.
 
-A refusal measures a limit of which no header told: it is at least what was admitted in the minute before it, less what
-was refused, spread over that minute. The policy begins with it as a thing remembered.
+A limit of which no header told is measured by the refusal: its policy is told of the last minute as if it had been
+there, and then of the refusal. Its unit is such that it would have begun at the rate of that minute at least, since a
+policy that met the limit at a rate it never had would look for it too low.
+
+A dimension of LLM tokens saves up for a minute, which is what most upstreams let through at once: what one stretch of
+prompts leaves is there for the next. Where that turns out to be too much, it saves up less (`AdaptiveBucket.short`).
 """
 
 from __future__ import annotations
@@ -16,9 +20,12 @@ from collections.abc import Callable
 from attrs import define, field
 
 from controller.adaptive import AdaptiveBucket
+from controller.permits import Booking
 from policies.contract import Admitted, LimitedBy, Policy, Remembered
 
 PERIOD = 60.0  # s
+ENOUGH = 20  # attempts; the mean cost of fewer is chance
+SAVED_UP = 60.0  # s of refill
 
 MakePolicy = Callable[[float, Remembered | None], Policy]  # now, what is known of the limit in units/s
 
@@ -39,42 +46,73 @@ class Dormant:
     headroom: float = 1.0
     # By permit, in the order of admission. A plain dict would look for its first key among all those deleted.
     _log: OrderedDict[int, _Told] = field(factory=OrderedDict, init=False)
+    _sum: float = field(default=0.0, init=False)  # of the log
 
     def add(self, permit: int, cost: float, now: float) -> None:
         """An attempt was admitted."""
-        log = self._log
-        while log and next(iter(log.values())).at <= now - PERIOD:
-            log.popitem(last=False)
-        log[permit] = _Told(now, cost)
+        if self._log:
+            self._forget(now)
+        self._log[permit] = _Told(now, cost)
+        self._sum += cost
 
     def take_back(self, permit: int) -> None:
         """It was refused, or never sent."""
-        self._log.pop(permit, None)
+        told = self._log.pop(permit, None)
+        if told is not None:
+            self._sum -= told.cost
 
-    def wake(self, now: float, *, limit: float | None = None) -> AdaptiveBucket:
-        """What adapts from now on. limit: LLM tokens per second, as stated; None: the refusal measured it."""
-        told = [each for each in self._log.values() if each.at > now - PERIOD]
-        unit = max(sum(each.cost for each in told) / max(len(told), 1), 1.0)
-        known = sum(each.cost for each in told) / PERIOD if limit is None else limit
-        remembered = Remembered(limit=known / unit, age=0.0) if known > 0 else None
-        first_at = told[0].at if told else now
-        policy = self.make_policy(first_at, remembered)
-        bucket = AdaptiveBucket(policy, now, unit=unit, headroom=self.headroom)
-        if limit is not None:
-            self._catch_up(bucket)
+    def correct(self, permit: int, cost: float) -> None:
+        """What an attempt really cost."""
+        told = self._log.get(permit)
+        if told is not None:
+            self._sum += cost - told.cost
+            told.cost = cost
+
+    def typical(self, now: float) -> float | None:
+        """The mean cost of the last minute; None if that is of too few."""
+        self._forget(now)
+        return self._sum / len(self._log) if len(self._log) >= ENOUGH else None
+
+    def _forget(self, now: float) -> None:
+        log = self._log
+        while log and next(iter(log.values())).at <= now - PERIOD:
+            self._sum -= log.popitem(last=False)[1].cost
+
+    def wake_by_header(self, now: float, limit: float, remaining: float | None) -> AdaptiveBucket:
+        """What adapts from now on. limit: LLM tokens per second, as stated; remaining: of them, for now."""
+        unit = self._unit(now)
+        bucket = self._made(now, unit, Remembered(limit=limit / unit, age=0.0))
+        if remaining is not None:
+            bucket.remains(remaining - self._sum, now)  # all that is on its way may be missing in it
         return bucket
 
-    def _catch_up(self, bucket: AdaptiveBucket) -> None:
+    def wake_by_refusal(self, refused: Booking, cost: float, now: float) -> AdaptiveBucket:
+        """The same; the caller tells of the refusal then."""
+        self._log[refused.number] = _Told(refused.admitted_at, cost)
+        began_at = min(each.at for each in self._log.values())
+        per_second = sum(each.cost for each in self._log.values()) / max(now - began_at, 1.0)
+        start_rate = self.make_policy(now, None).pace.refill_rate
+        return self._made(now, max(self._unit(now), per_second / start_rate), None)
+
+    def _unit(self, now: float) -> float:
+        told = [each.cost for each in self._log.values() if each.at > now - PERIOD]
+        return max(sum(told) / max(len(told), 1), 1.0)
+
+    def _made(self, now: float, unit: float, remembered: Remembered | None) -> AdaptiveBucket:
         """Tell its policy what was admitted, lest it take for free what is under way."""
-        for permit, each in self._log.items():
+        told = sorted(self._log.items(), key=lambda pair: (pair[1].at, pair[0]))
+        policy = self.make_policy(told[0][1].at if told else now, remembered)
+        bucket = AdaptiveBucket(policy, now, unit=unit, headroom=self.headroom, saved_up=SAVED_UP)
+        for permit, each in told:
             bucket.tell(
                 Admitted(
                     now=each.at,
                     permit=permit,
                     admitted_at=each.at,
-                    cost=each.cost / bucket.unit,
+                    cost=each.cost / unit,
                     limited_by=LimitedBy.OTHER,
                     in_flight=1,
                     refill_rate=bucket.bucket.refill_rate,
                 )
             )
+        return bucket

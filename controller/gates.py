@@ -9,7 +9,7 @@ from attrs import define, field
 
 from controller.adaptive import AdaptiveBucket
 from controller.ceiling import Ceiling
-from controller.dormant import Dormant
+from controller.dormant import SAVED_UP, Dormant
 from controller.gate import Gate
 from controller.knowledge import HINT, Lessons, Limit, Spending
 from controller.limiter import Limiter
@@ -47,7 +47,7 @@ def limiter_maker(settings: Settings) -> MakeLimiter:
         for name in TOKENS:
             if name in fresh:
                 its = policy(now, remembered(fresh[name], now))
-                awake[name] = AdaptiveBucket(its, now, unit=fresh[name].unit, headroom=headroom)
+                awake[name] = AdaptiveBucket(its, now, unit=fresh[name].unit, headroom=headroom, saved_up=SAVED_UP)
         limiter = Limiter(
             awake,
             settings.max_in_flight,

@@ -23,7 +23,7 @@ from controller.holds import Holds
 from controller.outcome import TRANSIENT, Completed, Failed, Outcome, Throttled
 from controller.permits import Blocked, Booking, Cost, Decision, Facts, Settlement, Statistics, Wait, limited_by
 from controller.room import Room
-from policies.contract import Accepted, Admitted, Event, Hints, LimitedBy, Refused, Scope, Settled, Unknown
+from policies.contract import Accepted, Admitted, Event, Hints, LimitedBy, Refused, Settled, Unknown
 
 SLACK = 0.05  # s added to a server's hold: clocks differ, and a retry a moment early is refused again
 SILENT = Hints()
@@ -56,9 +56,9 @@ class Limiter:
         wait = self._obstacle(cost, now)
         if wait is not None:
             return wait
-        limited: dict[str, LimitedBy] = {}
-        for name in self.dimensions:
-            limited[name] = limited_by(name, waited)
+        limited = {name: limited_by(name, waited) for name in self.dimensions}
+        if len(limited) > 1:
+            self._quotas.compare(limited, now)
         booking = Booking(
             number=self._next, owner=owner, admitted_at=now, cost=cost, limited_by=limited, beside=len(self._open)
         )
@@ -104,6 +104,9 @@ class Limiter:
         events: dict[str, Event] = {}
         for name, dimension in self.dimensions.items():
             told = dimension.in_units(hints[name]) if name in hints else SILENT
+            if name in hints and len(self.dimensions) > 1 and booking.limited_by.get(name) is LimitedBy.APP:
+                dimension.remains(hints[name].remaining or 0.0, now)
+                told = Hints(limit=told.limit, period=told.period)  # what fills up looks like a window near its end
             events[name] = Accepted(**self._facts(booking, name, now), hints=told)
         return self._tell(now, events)
 
@@ -175,14 +178,13 @@ class Limiter:
         """What a refusal tells each policy: the blamed one learns, the others hold and learn nothing."""
         hints = self._quotas.hear(outcome.hints, now)
         blamed = self._quotas.blame(booking, outcome, now, next_permit=self._next)
-        events: dict[str, Event] = {}
-        for name, dimension in self.dimensions.items():
-            events[name] = Refused(
-                **self._facts(booking, name, now, in_flight),
-                scope=outcome.scope if name == blamed else Scope.OVERLOAD,
-                retry_after=outcome.retry_after,
-                hints=dimension.in_units(hints[name]) if name in hints else SILENT,
-            )
+        events = self._unknown(booking, in_flight, now)
+        events[blamed] = Refused(
+            **self._facts(booking, blamed, now, in_flight),
+            scope=outcome.scope,
+            retry_after=outcome.retry_after,
+            hints=self.dimensions[blamed].in_units(hints[blamed]) if blamed in hints else SILENT,
+        )
         return events
 
     def _lost(
@@ -209,7 +211,7 @@ class Limiter:
             "now": now,
             "permit": booking.number,
             "admitted_at": booking.admitted_at,
-            "cost": booking.cost[name] / dimension.unit,
+            "cost": booking.cost[name] * dimension.worth / dimension.unit,
             "limited_by": booking.limited_by.get(name, LimitedBy.OTHER),
             "in_flight": len(self._open) if in_flight is None else in_flight,
             "refill_rate": dimension.bucket.refill_rate,
@@ -219,8 +221,6 @@ class Limiter:
         decisions: tuple[Decision, ...] = ()
         for name, event in events.items():
             dimension = self.dimensions[name]
-            if event.permit < dimension.first_permit:
-                continue
             old = dimension.bucket.refill_rate
             reason = dimension.tell(event)
             if reason is not None:

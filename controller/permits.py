@@ -69,6 +69,11 @@ class Ledger:
     settled: float = 0.0
     refunded: float = 0.0
 
+    @property
+    def in_flight(self) -> float:
+        """What is reserved."""
+        return self.charged - self.settled - self.refunded
+
 
 @define(eq=False, kw_only=True)
 class Booking:

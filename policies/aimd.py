@@ -63,9 +63,7 @@ class AimdOptions:
     recovery_time: float = number(60.0, low=1, high=1e5, unit="s", text="of busy time from a cut back to its rate")
     first_hold: float = number(1.0, low=0.01, high=60, unit="s", text="pause after a 429 without Retry-After")
     longest_hold: float = number(30.0, low=0.01, high=3600, unit="s", text="the pause doubles up to this")
-    capacity: float = number(
-        1.0, low=1, high=1e9, unit="units", text="what may be saved up; more lets a burst go after an idle time"
-    )
+    capacity: float = number(1.0, low=1, high=1e9, unit="units", text="saved up at most, for a burst after a pause")
 
 
 class Aimd:

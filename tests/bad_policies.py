@@ -474,7 +474,10 @@ class ForgetsTheBlock(Plain):
 
 
 class GrabsWhatOthersLeave(Plain):
-    """The more it has the faster it takes more, and a cut leaves everybody his part: who is small gets smaller."""
+    """Who has much takes more, and hardly yields; who has little is refused just as often, and does."""
 
     def grow(self, units: float) -> None:
-        super().grow(2 * units * self.pace.refill_rate**2)
+        super().grow(4 * units if self.pace.refill_rate > 2.5 else units)
+
+    def factor(self, event: Refused) -> float:
+        return 0.97 if self.pace.refill_rate > 2.5 else super().factor(event)

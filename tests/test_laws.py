@@ -102,7 +102,7 @@ def test_the_sound_law_they_are_made_from_keeps_every_law(law: str) -> None:
 
 @pytest.mark.parametrize("kind", ["fixed", "bucket"])
 def test_in_ten_minutes_a_sound_policy_makes_room_for_a_late_comer_and_a_grabbing_one_does_not(kind: str) -> None:
-    case = Sharing(clients=2, kind=kind, apart=150.0, feedback="none", seed=0, length=600.0)
+    case = Sharing(clients=2, kind=kind, apart=200.0, feedback="none", seed=0, length=600.0)
     sound, grabbing = (
         Subject(policy, bad_policies.PlainOptions())  # type: ignore[arg-type]  # as above
         for policy in (bad_policies.Plain, bad_policies.GrabsWhatOthersLeave)

@@ -92,7 +92,7 @@ def test_called_bare_it_lists_every_policy_with_its_options() -> None:
 @pytest.mark.parametrize("name", registry.BUILT_IN)
 def test_every_option_is_listed_with_default_meaning_and_range(name: str) -> None:
     listed = command().output.partition(f"{name}: ")[2].splitlines()[1:]
-    options = attrs.fields(registry.BUILT_IN[name].options_class)
+    options = attrs.fields(registry.find(name).options_class)
     assert [line.split("=")[0].strip() for line in listed[: len(options)]] == [each.name for each in options]
     for line in listed[: len(options)]:
         assert re.fullmatch(r"    \w+=[\d.e-]+( [^:]+)?: .+; (from \S+ to|more than \S+, at most) \S+", line), line
@@ -100,7 +100,7 @@ def test_every_option_is_listed_with_default_meaning_and_range(name: str) -> Non
 
 def test_an_option_without_a_bound_or_with_a_choice_is_listed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bad_policies.Plain, "options_class", ChoosyOptions)
-    monkeypatch.setitem(registry.BUILT_IN, "plain", bad_policies.Plain)  # type: ignore[misc]  # a mapping for others
+    monkeypatch.setitem(registry.BUILT_IN, "plain", bad_policies.Plain)
     assert command().output.partition("plain: ")[2].splitlines()[1:4] == [
         "    anything=1.0: ",
         "    word=up: which way; one of up, down",

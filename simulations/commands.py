@@ -20,7 +20,7 @@ from simulations.scenario import FEEDBACK, Scenario
 from simulations.scenario_files import load_scenario, scenario_names
 
 HAMMERING = frozenset({"naive", "sdk-2-retries", "sdk-10-retries"})  # a hundred refusals for each acceptance
-HAMMERING_SECONDS = 600.0
+HAMMERING_SECONDS = 300.0
 BROKEN = 1  # exit code: a bound does not hold
 
 
@@ -35,7 +35,7 @@ class BadInput(click.ClickException):
 @click.option("--all", "every", is_flag=True, help="all scenarios that come with the program")
 @click.option("--fast", is_flag=True, help="the few that are done in well under a minute")
 @click.option("--policy", "contenders", multiple=True, metavar="NAME", help="policy, peer or module:Class; repeatable")
-@click.option("--peers", is_flag=True, help="all policies and peers beside, once; who just hammers, for 10 min")
+@click.option("--peers", is_flag=True, help="all policies and peers beside, once; who just hammers, for 5 min")
 @click.option("--feedback", "modes", multiple=True, type=click.Choice(FEEDBACK), help="what answers tell; repeatable")
 @click.option("--seeds", type=click.IntRange(1, 10_000), default=1, show_default=True, help="runs of each, from seed 0")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), metavar="FILE", help="write all figures")

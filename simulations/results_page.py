@@ -18,7 +18,7 @@ CLEARLY = (1.0, 0.2)  # points of goodput and of the share of 429s
 INTRO = """# Results of the simulator
 
 Written by `{command}`; do not edit. Each figure is a mean over {seeds} seeds, ± the standard deviation between them;
-one without ± is of seed 0 alone. `naive` and the `sdk-*` peers are cut off after ten minutes: they only hammer.
+one without ± is of seed 0 alone. `naive` and the `sdk-*` peers are cut off after five minutes: they only hammer.
 
 Goodput is what was accepted, in percent of what a client could have got that knows the hidden limit and touches every
 window; the figure behind the slash is the share of 429s in percent. Read them together: who hammers gets 99 / 99.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from simulations.bounds import METRICS
 from simulations.report import PAIR, Cell, pair, text_of
-from simulations.scenario import FEEDBACK
+from simulations.scenario import DEFAULT_POLICY, FEEDBACK
 
 TOLD = {
     "none": "Answers tell nothing: a 429 has no hint",
@@ -66,7 +66,7 @@ def _details(cells: Sequence[Cell]) -> Iterator[str]:
 
 def _beaten(cells: Sequence[Cell]) -> Iterator[str]:
     """Peers that find the limit themselves and do better in goodput and refusals at once."""
-    defaults = {(cell.scenario.name, cell.feedback): cell for cell in cells if cell.is_bounded}
+    defaults = {(cell.scenario.name, cell.feedback): cell for cell in cells if cell.contender == DEFAULT_POLICY}
     rivals = [cell for cell in cells if cell.contender in ADAPTIVE]
     if not rivals:
         return

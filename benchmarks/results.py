@@ -47,7 +47,7 @@ def main() -> int:
 def _random(cases: Sequence[Case]) -> str:
     faults = [f"**Goal missed**: {words}" for words in broken(cases)]
     lines = [f"- {line}" for line in [*report(cases), *faults]]
-    return "\n".join(["", "## 300 random scenarios, one hour each (`benchmarks/random_scenarios.py`)", "", *lines, ""])
+    return "\n".join(["", "## 300 random scenarios, two hours each (`benchmarks/random_scenarios.py`)", "", *lines, ""])
 
 
 def _nginx() -> str:

@@ -2,9 +2,9 @@
 
     python benchmarks/random_scenarios.py [COUNT] [FIRST_SEED] [POLICY]
 
-Limits from 5 to 2,000 per minute, evenly on a logarithmic scale; fixed windows of any phase, sliding logs, token buckets
-with a burst of 1 to 60 s; all three kinds of feedback; arrival and answer delays from LAN to slow. Two hours each, as in
-all scenarios that have goals. The seed says it all, so a bad case is run again by its seed.
+Limits from 5 to 2,000 per minute, evenly on a logarithmic scale; fixed windows of any phase, sliding logs, token
+buckets with a burst of 1 to 60 s; all three kinds of feedback; arrival and answer delays from LAN to slow. Two hours
+each, as in all scenarios that have goals. The seed says it all, so a bad case is run again by its seed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Where only k may be open at once, whatever was accepted had fewer than k others beside it, and whatever was refused had
 at least k. Under a limit on a rate the two overlap: attempts are accepted with as many beside them as others are
 refused with, since streams last as long as they please. So a limit of k is believed when TURNS times in a row a refusal
-was followed by acceptances, all of them below k and all refusals from k on, and the place below k was taken.
+was followed by acceptances, all of them below k and all refusals from k on, and each time the place below k was taken:
+a policy that sends in bursts is refused at the top of each, but its bursts are not all alike.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import deque
 from attrs import define, field
 
 TURNS = 4  # from a refusal over acceptances to the next refusal; chance has not made so many agree in any scenario
-NEAR = 8  # the most that was beside an accepted attempt must be within an eighth of k
+NEAR = 16  # all that decides must be within a sixteenth of k
 
 
 @define(eq=False)
@@ -37,9 +38,11 @@ class Crowd:
         self._least = beside if self._least is None else min(beside, self._least)
         if len(self._turns) < TURNS:
             return None
-        fits = min(self._least, *(least for least, _ in self._turns))
-        most = max(most for _, most in self._turns)
-        return fits if most < fits <= most + 1 + fits // NEAR else None
+        refused, accepted = [self._least, *(least for least, _ in self._turns)], [most for _, most in self._turns]
+        fits = min(refused)
+        near = fits // NEAR
+        is_one = max(accepted) < fits and max(refused) <= fits + near and min(accepted) >= fits - 1 - near
+        return fits if is_one else None
 
     def forget(self) -> None:
         """Begin anew."""

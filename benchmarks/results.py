@@ -1,12 +1,15 @@
-"""simulations/RESULTS.md in one command: all scenarios with all peers, 300 random ones, and nginx over real sockets.
+"""simulations/RESULTS.md in one command: all scenarios with all peers, 300 random ones, traces, nginx on real sockets.
 
-    python benchmarks/results.py
+    python benchmarks/results.py [--traces FOLDER]
 
-Takes about an hour on two cores. The last 60 random scenarios have seeds that were chosen when tuning had ended.
+Takes about an hour on two cores. The last 60 random scenarios have seeds that were chosen when tuning had ended. How
+to come by traces says benchmarks/traces.py, whose variable TIDEGATE_TRACES counts here as well.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 import tempfile
 import time
@@ -14,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from random_scenarios import Case, broken, measure_all, report
+from traces import VARIABLE, section
 
 from simulations.commands import simulate
 from simulations.scenario import DEFAULT_POLICY
@@ -30,17 +34,20 @@ RANDOM = ((240, 0), (60, 7000))  # how many, from which seed
 
 def main() -> int:
     """Write the page; 1 if a bound or a goal does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", default=os.environ.get(VARIABLE), metavar="FOLDER")
+    traces: str | None = parser.parse_args().traces
     arguments = ["--all", "--peers", "--seeds", str(SEEDS), "--results", str(PAGE)]
     code: int = simulate.main(arguments, standalone_mode=False)
     cases = [case for count, first in RANDOM for case in measure_all(count, first, DEFAULT_POLICY)]
-    PAGE.write_text(PAGE.read_text(encoding="utf-8") + _random(cases) + _nginx(), encoding="utf-8")
+    PAGE.write_text(PAGE.read_text(encoding="utf-8") + _random(cases) + section(traces) + _nginx(), encoding="utf-8")
     return code or bool(broken(cases))
 
 
 def _random(cases: Sequence[Case]) -> str:
     faults = [f"**Goal missed**: {words}" for words in broken(cases)]
     lines = [f"- {line}" for line in [*report(cases), *faults]]
-    return "\n".join(["", "## 300 random scenarios, one hour each (`benchmarks/random_scenarios.py`)", "", *lines, ""])
+    return "\n".join(["", "## 300 random scenarios, two hours each (`benchmarks/random_scenarios.py`)", "", *lines, ""])
 
 
 def _nginx() -> str:

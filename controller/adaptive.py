@@ -1,38 +1,68 @@
-"""What adapts: a policy with its bucket for one quota dimension, and the hold after a row of bad ends.
+"""What adapts: a policy with its bucket for one quota dimension.
 
 A policy may be a stranger's code, so this is the border where its faults end. One that raises, or answers a pace that
 can't be kept, is replaced for good: by `aimd`, from the last good pace and never faster than it.
+
+It is also the border between two measures. Callers speak of requests or LLM tokens; policy and bucket see *units*, of
+which a typical attempt costs about one, so that one policy fits all dimensions. What is reserved is on the safe side,
+and the bucket gets the rest back; a policy that counted it would take the limit for larger than it is. So it is told
+what reservations turn out to be *worth* on average.
 """
 
 from __future__ import annotations
 
 import math
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from controller.bucket import TokenBucket
-from controller.permits import Booking
+from controller.permits import Ledger
+from controller.soundness import sound
 from policies.aimd import Aimd, AimdOptions
-from policies.contract import Admitted, Event, Pace, Policy, Reason, Remembered
+from policies.contract import Admitted, Event, Hints, LimitedBy, Pace, Policy, Reason, Remembered
 from policies.words import in_one_line
 
 FLOOR = 1 / 60  # units/s; a higher one is above the smallest real limits (5 per minute) and refuses for ever
-UNKNOWNS = 5  # bad ends in a row that look like an upstream in trouble
-FIRST_HOLD, LONGEST_HOLD = 0.3, 30.0  # s, after UNKNOWNS, doubling
+PERIOD = 60.0  # s; what a stated limit is meant for where no period is stated with it
+MEMORY = 20.0  # s of sending that the share of a limit in use is taken from
+BRIEF = 2.0  # s; a few large prompts in a row are no other mix
+LONGEST_UNPROVED = 300.0  # s; where limits take turns all the time a rate must be tried all the same
+LEAST_SAVED = 5.0  # s; with less a few large prompts in a row hold up a dimension that binds on average
+LASTING = 0.98  # of what earlier settlements say of the worth of a reservation, with each one more
+PRIOR = 5.0  # settlements that believe in the whole reservation, before there are any
 
 
 @define(eq=False)
 class AdaptiveBucket:
-    """One quota dimension: policy and bucket. floor and ceiling in units/s are the user's."""
+    """One quota dimension: policy and bucket. floor and ceiling in units/s are the user's.
+
+    unit: requests or LLM tokens in one unit. headroom: the share of a stated or learned limit to use. saved_up: seconds
+    of refill that the bucket holds beyond the policy's capacity, for what did not bind to catch up when it does.
+    """
 
     policy: Policy
     started_at: float  # only to start the bucket's clock
     floor: float = FLOOR
     ceiling: float = float("inf")
+    unit: float = 1.0
+    headroom: float = 1.0
+    tested_at: float | None = None  # when the learned limit was last changed, or all of it in use; None: not by a run
+    saved_up: float = 0.0
+    _bound_at: float = field(default=float("-inf"), init=False)  # it held an attempt up, lately
+    _idle_at: float = field(default=float("-inf"), init=False)  # another dimension did, and not for a moment only
+    _proved_at: float = field(default=float("-inf"), init=False)  # it was told so as a proof of its rate
+    ledger: Ledger = field(factory=Ledger, init=False)
     bucket: TokenBucket = field(init=False)
     fault: str | None = field(default=None, init=False)  # how the policy failed; None while it is the one at work
     pace: Pace = field(init=False)  # in force, and sound whatever the policy says
     _to_be_told: bool = field(default=False, init=False)  # the fault has not been returned as a reason yet
+    _restated: bool = field(default=False, init=False)
+    _stated: float | None = field(default=None, init=False)  # units/s, by a header
+    worth: float = field(default=1.0, init=False)  # of a reservation, when it is settled; of the sums of the last ones
+    _reserved_sum: float = field(default=0.0, init=False)
+    _settled_sum: float = field(default=0.0, init=False)
+    _used: float = field(default=0.0, init=False)  # units admitted, forgotten at 1 / MEMORY
+    _used_at: float = field(default=0.0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.floor = min(self.floor, self.ceiling)  # a user's ceiling below the floor wins
@@ -42,12 +72,107 @@ class AdaptiveBucket:
             self._replace(error, last_good=None)
         pace = self.pace
         self.floor = min(self.floor, pace.refill_rate)  # and who starts below it is not sped up
-        self.bucket = TokenBucket(pace.capacity, self._clamp(pace.refill_rate), level=1.0, updated_at=self.started_at)
+        rate = self._clamp(pace.refill_rate, pace)
+        self.bucket = TokenBucket(self._capacity(pace, rate), rate, level=1.0, updated_at=self.started_at)
 
     @property
     def at_ceiling(self) -> bool:
         """The policy wishes for at least what the user allows."""
-        return self.pace.refill_rate >= self.ceiling
+        return self.pace.refill_rate >= self._top(self.pace)
+
+    # -- what an attempt costs, in requests or LLM tokens
+
+    def delay(self, cost: float, now: float) -> float:
+        """Seconds until it may be taken."""
+        return self.bucket.delay(cost / self.unit, now)
+
+    def take(self, cost: float, now: float) -> None:
+        """An attempt is admitted."""
+        self.ledger.charged += cost
+        self.bucket.take(cost / self.unit, now)
+
+    def put_back(self, cost: float, now: float) -> None:
+        """It was refused, or never sent: as if it had not been admitted."""
+        self.ledger.refunded += cost
+        self.bucket.put_back(cost / self.unit, now)
+
+    def expected(self, cost: float) -> float:
+        """Units that a reservation is likely to come to."""
+        return cost * self.worth / self.unit
+
+    def settle(self, reserved: float, true_cost: float, now: float) -> None:
+        """It is over: what it used beyond its reservation becomes a debt, what it did not use comes back by and by."""
+        more = true_cost - reserved
+        self.ledger.settled += true_cost
+        if more or self._reserved_sum:
+            self._weigh(reserved, true_cost)
+        if more > 0:
+            self.ledger.charged += more
+            self.bucket.take(more / self.unit, now)
+        elif more < 0:
+            self.ledger.refunded -= more
+            self.bucket.refund(-more / self.unit, now)
+
+    def remains(self, remaining: float, now: float) -> None:
+        """What a header says is left, less all that is on its way, is there to be used."""
+        if self.saved_up:
+            self.bucket.fill((remaining - self.ledger.in_flight) / self.unit, now)
+
+    def short(self, cost: float, now: float) -> None:
+        """The upstream had less than such a cost: so have we. Where it refused in spite of savings, save up less."""
+        rate = self.bucket.refill_rate
+        if self.saved_up and self.bucket.empty(now) - cost / self.unit > LEAST_SAVED * rate:
+            self.saved_up = max(self.saved_up / 2, LEAST_SAVED)
+            self.bucket.set_pace(rate, self._capacity(self.pace, rate), now)
+
+    def _weigh(self, reserved: float, true_cost: float) -> None:
+        if not self._reserved_sum:
+            self._reserved_sum = self._settled_sum = PRIOR * reserved
+        self._reserved_sum = LASTING * self._reserved_sum + reserved
+        self._settled_sum = LASTING * self._settled_sum + true_cost
+        self.worth = self._settled_sum / self._reserved_sum
+
+    def use(self, cost: float, now: float) -> None:
+        """Count an admission, where there are several dimensions to compare."""
+        self._used = self._used_now(now) + self.expected(cost)
+        self._used_at = now
+
+    def binds(self, now: float, period: float) -> bool:
+        """It holds an attempt up; True if it has done so for a whole period, or nothing was proved for very long."""
+        self._bound_at = now
+        mixed = self.pace.learned_limit is not None and now - self._idle_at < period
+        if mixed and now - self._proved_at < LONGEST_UNPROVED:
+            return False
+        self._proved_at = now
+        return True
+
+    def is_idle(self, now: float) -> bool:
+        """Another dimension holds an attempt up; True if this one has not for a while."""
+        if now - self._bound_at < BRIEF:
+            return False
+        self._idle_at = now
+        return self.pace.learned_limit is not None
+
+    def share(self, now: float) -> float | None:
+        """How much of the learned limit is in use; None as long as none is learned."""
+        limit = self.pace.learned_limit
+        return self._used_now(now) / (MEMORY * limit) if limit is not None and 0 < limit < math.inf else None
+
+    def _used_now(self, now: float) -> float:
+        return self._used * math.exp(min(self._used_at - now, 0.0) / MEMORY)
+
+    def in_units(self, hints: Hints) -> Hints:
+        """What headers tell in requests or LLM tokens, as a policy wants it."""
+        if self.headroom < 1.0 and hints.limit is not None and 0 < hints.limit < math.inf:
+            stated = hints.limit / (hints.period or PERIOD) / self.unit
+            self._stated, self._restated = stated, stated != self._stated
+        if self.unit == 1.0:
+            return hints
+        limit, remaining = hints.limit, hints.remaining
+        scaled = None if limit is None else limit / self.unit
+        return evolve(hints, limit=scaled, remaining=None if remaining is None else remaining / self.unit)
+
+    # -- what its policy is told
 
     def tell(self, event: Event) -> Reason | None:
         """Tell the policy and apply its answer; the reason if the pace changed."""
@@ -57,11 +182,15 @@ class AdaptiveBucket:
         except Exception as error:  # a stranger's code: see the top
             self._replace(error, last_good=before)
             pace = self._ask(event)  # a refusal that was too much for the policy is still a refusal
-        if pace is before and not self._to_be_told:
+        if event.limited_by is LimitedBy.RATE or pace.learned_limit != before.learned_limit:
+            self.tested_at = event.now
+        if pace is before and not self._to_be_told and not self._restated:
             return None
-        if pace is not before:
+        if pace is not before or self._restated:
+            self._restated = False
             self.pace = pace
-            self.bucket.set_pace(self._clamp(pace.refill_rate), pace.capacity, event.now)
+            rate = self._clamp(pace.refill_rate, pace)
+            self.bucket.set_pace(rate, self._capacity(pace, rate), event.now)
             if pace.held_until > event.now and pace.drain:
                 self.bucket.pause(pace.held_until, event.now)
         if self._to_be_told and not isinstance(event, Admitted):  # nobody logs what an admission leads to
@@ -93,63 +222,17 @@ class AdaptiveBucket:
         self.policy = Aimd(options, seed=0, now=self.started_at, remembered=remembered)
         self.pace = self.policy.pace
 
-    def _clamp(self, refill_rate: float) -> float:
-        return max(self.floor, min(refill_rate, self.ceiling))
+    def _capacity(self, pace: Pace, rate: float) -> float:
+        known = min(pace.learned_limit or 0.0, self._top(pace)) if self.saved_up else 0.0
+        return pace.capacity + self.saved_up * max(rate, known)
 
+    def _clamp(self, refill_rate: float, pace: Pace | None = None) -> float:
+        top = self.ceiling if pace is None else self._top(pace)
+        return max(min(self.floor, top), min(refill_rate, top))
 
-def sound(pace: Pace) -> Pace:
-    """The same pace if it can be kept; ValueError or TypeError otherwise."""
-    if not isinstance(pace, Pace):
-        raise TypeError(f"it answered {pace!r} instead of a Pace")
-    if not (math.isfinite(pace.refill_rate) and pace.refill_rate > 0):
-        raise ValueError(f"refill_rate is {pace.refill_rate!r}")
-    if not (math.isfinite(pace.capacity) and pace.capacity >= 1):
-        raise ValueError(f"capacity is {pace.capacity!r}")
-    if not pace.held_until < math.inf:  # NaN, too
-        raise ValueError(f"held_until is {pace.held_until!r}")
-    for limit in (pace.in_flight_limit, pace.unresolved_limit):
-        if not (limit is None or isinstance(limit, int)):
-            raise TypeError(f"a limit is {limit!r}")
-    return pace
-
-
-@define(eq=False)
-class Row:
-    """Bad ends with no good one between them: an upstream in trouble looks like this.
-
-    From UNKNOWNS on, sending is held, doubling, with one attempt at a time. A router that hides its 429s behind 5xx
-    is survived this way. If more than one prompt is in the row the upstream is to blame, not the prompts.
-    """
-
-    held_until: float = float("-inf")
-    _count: int = 0
-    _hold: float = 0.0
-    _since: int = 0  # permits before this one were admitted before the hold: their ends are no news
-    _owners: set[str] = field(factory=set)
-
-    @property
-    def suspicious(self) -> bool:
-        """One attempt at a time until one ends well."""
-        return self._count >= UNKNOWNS
-
-    @property
-    def blames_upstream(self) -> bool:
-        """Failures cost their prompts nothing."""
-        return self.suspicious and len(self._owners) > 1
-
-    def add(self, booking: Booking, next_permit: int, now: float, *, at_once: bool = False) -> None:
-        """One more bad end. at_once: it is reason enough alone."""
-        self._count = max(self._count + 1, UNKNOWNS if at_once else 0)
-        self._owners.add(booking.owner)
-        if self.suspicious and booking.number >= self._since:
-            self._hold = min(2 * self._hold, LONGEST_HOLD) if self._hold else FIRST_HOLD
-            self.held_until = now + self._hold
-            self._since = next_permit
-
-    def end(self) -> bool:
-        """A good end; True if there was a row to end."""
-        if self._count == 0:
-            return False
-        self._count, self._hold, self._since = 0, 0.0, 0
-        self._owners.clear()
-        return True
+    def _top(self, pace: Pace) -> float:
+        """The most that the user allows, in units/s: the ceiling, or the headroom below what the limit seems to be."""
+        if self.headroom == 1.0:
+            return self.ceiling
+        limits = [limit for limit in (self._stated, pace.learned_limit) if limit is not None and limit > 0]
+        return min([self.ceiling, *(self.headroom * limit for limit in limits)])

@@ -5,20 +5,28 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from controller.daemon import pair
+from controller.charges import CHARGES, Charge
 from controller.dialects.contract import Dialect
 from controller.dialects.table import key_variable, own_host
+from controller.gates import pair
+from controller.identity import Identities
+from controller.intake import Intake
 from controller.journal import STDOUT, check_output
+from controller.memory import Memory
 from controller.proxies import is_loopback_host
 from controller.records import Prompt
+from controller.repair import Ledger
 from controller.settings import Settings
 from controller.sources import STDIN, check_readable
+from controller.tokenizers import Sizer, find
 from policies.contract import JSON
+from policies.words import did_you_mean
 
 SIMULATED = "sim:"
 LONGEST_URL = 2000  # characters
@@ -153,6 +161,44 @@ def _usable(key: str, source: str) -> str:
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ValueError(f"{source} holds no key: it has blanks, line ends or letters that no HTTP header may carry")
     return key
+
+
+def memory_of(settings: Settings, url: str, key: str | None, say: Callable[[str], None]) -> Memory:
+    """What is known of the upstream and key. A simulated upstream is only remembered in a folder that was asked for."""
+    simulated = (settings.base_url or "").startswith(SIMULATED)
+    if not settings.remember or (simulated and settings.state is None):
+        return Memory()
+    folder = None if settings.state is None else Path(settings.state)
+    return Memory.open(folder, settings.base_url or "" if simulated else url, key, say, forget=settings.forget)
+
+
+def charge_of(settings: Settings, dialect: Dialect) -> Charge:
+    """How LLM tokens are booked: as the user says, else as the dialect's provider does."""
+    if settings.charge is None:
+        return dialect.charge
+    if settings.charge not in CHARGES:
+        near = did_you_mean(settings.charge, CHARGES)
+        raise ValueError(f"--charge: {settings.charge!r} is none of {', '.join(CHARGES)}{near}")
+    return Charge(settings.charge)
+
+
+def intake_for(settings: Settings, ledger: Ledger) -> Intake:
+    """The intake of a run whose results file holds what the ledger says."""
+    known = ledger if settings.resume else Ledger()
+    return Intake(
+        identities=Identities(nonce="" if settings.resume else secrets.token_hex(8)),
+        done=known.answered,
+        failed=frozenset() if settings.retry_failed else known.failed,
+        known_ids=known.ids,
+        text=settings.input_format == "text",
+        first=settings.first,
+    )
+
+
+def sizer_of(settings: Settings, say: Callable[[str], None]) -> Sizer | None:
+    """The token estimator that is named; None for our own."""
+    name = settings.token_estimator
+    return None if name is None else Sizer(name, find(name), say)
 
 
 def request_defaults(settings: Settings, base_url: str) -> dict[str, JSON]:

@@ -122,8 +122,9 @@ def _inputs(prompts: tuple[str, ...]) -> tuple[str, ...]:
     return (STDIN,)
 
 
-def _simulate(profile: str, seed: int) -> httpx.AsyncBaseTransport:
-    return SimulatedTransport(_provider(profile, seed))
+def _simulate(profile: str, seed: int) -> tuple[httpx.AsyncBaseTransport, str]:
+    provider = _provider(profile, seed)
+    return SimulatedTransport(provider), provider.profile.dialect
 
 
 def _provider(profile: str, seed: int) -> Provider:

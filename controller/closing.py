@@ -6,6 +6,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from controller.charges import Meters
 from controller.decisions import DecisionLog
 from controller.intake import Intake
 from controller.journal import JournalError
@@ -40,6 +41,7 @@ class Ending:
     store: Store
     tally: Tally
     stop: Stop
+    meters: Meters
     logs: list[DecisionLog]
 
     def close(self, code: Exit, seconds: float, summary: str | None) -> tuple[Exit, list[str]]:
@@ -61,7 +63,7 @@ class Ending:
         if summary is not None and (fault := _write(summary, told.dump())) is not None:
             code = Exit.LOCAL_IO if code in (Exit.OK, Exit.SOME_FAILED) else code
             lines.append(f"--summary {summary} can't be written: {fault.strerror}")
-        return code, [*lines, told.line(), proof.line(name)]
+        return code, [*lines, *self.meters.words(), told.line(), proof.line(name)]
 
     def _remarks(self) -> list[str]:
         intake, lines = self.intake, []

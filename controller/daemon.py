@@ -14,16 +14,14 @@ import signal
 from collections.abc import Awaitable, Callable
 
 import trio
-from attrs import define, evolve, field, frozen
+from attrs import evolve, field, frozen
 
-from controller.adaptive import AdaptiveBucket
-from controller.gate import Gate
+from controller.charges import Meters
+from controller.gates import Gates
 from controller.journal import JournalError
-from controller.limiter import Limiter
 from controller.live import Live
 from controller.outbox import Outbox
 from controller.outcome import Failed, Kind
-from controller.permits import Decision
 from controller.records import Prompt, Result
 from controller.retry import Backoff
 from controller.settings import Settings
@@ -31,79 +29,14 @@ from controller.telemetry import Exit, Stop, Tally
 from controller.underway import Underway
 from controller.upstream import Upstream
 from controller.worker import Bench, work
-from policies import registry
-from policies.contract import JSON, Reason
+from policies.contract import JSON
 
 AcceptPrompt = Callable[[Prompt], Awaitable[None]]
 AcceptResult = Callable[[Result], Awaitable[None]]
 ReadPrompts = Callable[[AcceptPrompt, AcceptResult], Awaitable[None]]
 Write = Callable[[list[Result]], Awaitable[None]]
-Log = Callable[[str, Decision], None]  # model, decision
 LAST_WRITE = 2.0  # s that a stuck output gets after the drain
 ANSWER = 60.0  # s for the answer to the probe after a hold
-
-
-def limiter_maker(settings: Settings) -> Callable[[float], Limiter]:
-    """Check the policy and its options now (raises ValueError); limiters are made later, as models appear."""
-    policy_class = registry.find(settings.policy)
-    options = registry.make_options(policy_class, dict(pair(each) for each in settings.policy_option))
-    ceiling = float("inf") if settings.requests_per_minute is None else settings.requests_per_minute / 60
-
-    def make(now: float) -> Limiter:
-        policy = registry.instance(policy_class, options, seed=settings.seed, now=now)
-        return Limiter({"requests": AdaptiveBucket(policy, now, ceiling=ceiling)}, settings.max_in_flight)
-
-    make(0.0)  # a stranger's policy that can't even be made is better known now
-    return make
-
-
-def pair(text: str) -> tuple[str, str]:
-    """KEY=VALUE as two; raises ValueError."""
-    key, equals, value = text.partition("=")
-    if not (key and equals):
-        raise ValueError(f"{text!r} is not KEY=VALUE")
-    return key, value
-
-
-@define(eq=False)
-class Gates:
-    """One gate for each model, made when its first prompt comes."""
-
-    make_limiter: Callable[[float], Limiter]
-    log: Log
-    warn: Callable[[str], None] = lambda _: None  # told once of each policy that failed
-    by_model: dict[str, Gate] = field(factory=dict)
-    _closed: bool = False
-
-    def of(self, prompt: Prompt) -> Gate:
-        """The gate of a prompt's model."""
-        model = str(prompt.request.get("model"))
-        if model not in self.by_model:
-            limiter = self.make_limiter(trio.current_time())
-            self.by_model[model] = Gate(limiter, lambda decision: self._heard(model, decision))
-            if self._closed:
-                self.by_model[model].close()
-        return self.by_model[model]
-
-    def _heard(self, model: str, decision: Decision) -> None:
-        self.log(model, decision)
-        if decision.reason is Reason.FALLBACK:
-            fault = self.by_model[model].limiter.dimensions[decision.dimension].fault
-            self.warn(f"the policy failed, and aimd goes on from its last good pace ({model}): {fault}")
-
-    def answering(self) -> bool:
-        """Some attempt under way has been accepted."""
-        return any(gate.limiter.accepted_open for gate in self.by_model.values())
-
-    def held_until(self) -> float:
-        """The latest hold of any model, an instant."""
-        return max((gate.limiter.held_until for gate in self.by_model.values()), default=float("-inf"))
-
-    def close(self) -> None:
-        """Admit nothing more."""
-        self._closed = True
-        for gate in self.by_model.values():
-            gate.close()
 
 
 @frozen(kw_only=True)
@@ -115,6 +48,7 @@ class Parts:
     write: Write
     upstream: Upstream
     gates: Gates
+    meters: Meters = field(factory=Meters)
     defaults: dict[str, JSON] = field(factory=dict)
     tally: Tally = field(factory=Tally)
     stop: Stop = field(factory=Stop)
@@ -158,6 +92,7 @@ async def _work(parts: Parts, outbox: Outbox) -> None:
         tally=parts.tally,
         live=parts.live,
         underway=parts.underway,
+        meters=parts.meters,
         continue_truncated=settings.continue_truncated,
     )
     async with trio.open_nursery() as nursery:

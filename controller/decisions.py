@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
+from typing import IO
 
 from attrs import define
 
@@ -38,3 +40,13 @@ class DecisionLog:
             self.write(json.dumps(line).encode() + b"\n")
         except OSError as error:
             self.fault = str(error)
+
+
+def open_log(path: str | None, stack: ExitStack) -> IO[bytes] | None:
+    """The file of a log, for as long as the stack lasts; ValueError, one line, if it can't be."""
+    if path is None:
+        return None
+    try:
+        return stack.enter_context(open(path, "ab", buffering=0))
+    except OSError as error:
+        raise ValueError(f"--decisions {path} can't be written: {error.strerror}") from error

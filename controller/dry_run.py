@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 import trio
 from attrs import define, field
 
-from controller.assemble import request_defaults
+from controller.assemble import intake_for, request_defaults
 from controller.intake import Intake, read_prompts
-from controller.job import intake_for
 from controller.journal import STDOUT, check_output
 from controller.records import Prompt, Result
 from controller.repair import Ledger, look

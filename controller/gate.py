@@ -38,12 +38,18 @@ class Permit:
     _booking: Booking
     seen: Seen = field(factory=Seen, init=False)
     outcome: Outcome | None = field(default=None, init=False)  # set inside the block; None at its end: cancelled
+    true_cost: Cost | None = field(default=None, init=False)  # set inside the block; None: as reserved
     settlement: Settlement | None = field(default=None, init=False)  # set when the block has been left
 
     @property
     def admitted_at(self) -> float:
         """The instant of admission."""
         return self._booking.admitted_at
+
+    @property
+    def cost(self) -> Cost:
+        """What was reserved."""
+        return self._booking.cost
 
     def accept(self, hints: dict[str, Hints]) -> None:
         """The upstream took the attempt; called by upstream.py."""
@@ -121,7 +127,9 @@ class Gate:
     def _settle(self, permit: Permit, booking: Booking) -> None:
         outcome = permit.outcome or Failed(kind=Kind.CANCELLED, message="cancelled", sent=permit.seen.sent)
         first = permit.seen.first_token_at
-        permit.settlement = self.limiter.settle(booking, outcome, trio.current_time(), first_token_at=first)
+        permit.settlement = self.limiter.settle(
+            booking, outcome, trio.current_time(), first_token_at=first, true_cost=permit.true_cost
+        )
         self._changed(permit.settlement.decisions)
 
     def _changed(self, decisions: tuple[Decision, ...]) -> None:

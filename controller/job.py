@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
@@ -13,20 +12,21 @@ import trio
 from attrs import field, frozen
 
 from controller import assemble
+from controller.charges import Meters
 from controller.closing import Ending, opening_lines
-from controller.daemon import Gates, Parts, limiter_maker, listen_to_signals, serve
-from controller.decisions import DecisionLog
+from controller.daemon import Parts, listen_to_signals, serve
+from controller.decisions import DecisionLog, open_log
 from controller.descriptors import make_room
 from controller.dialects.contract import Dialect
 from controller.dialects.table import dialect_for
-from controller.identity import Identities
+from controller.gates import Gates, MakeLimiter, limiter_maker
 from controller.intake import Intake, read_prompts
-from controller.limiter import Limiter
+from controller.keeper import Keeper
 from controller.live import Live
+from controller.memory import Memory
 from controller.permits import Decision
 from controller.progress import show, summary
 from controller.records import Prompt, Result, dump_result
-from controller.repair import Ledger
 from controller.settings import Settings
 from controller.sources import source_of
 from controller.stderr import is_terminal
@@ -40,7 +40,7 @@ LOOK_EVERY = 0.5  # s between two looks at a file that grows
 SIMULATED_URL = "http://sim/v1"  # in the requests to a simulated upstream; no socket ever sees it
 
 Say = Callable[[str], None]  # one line for the user, on stderr
-Simulate = Callable[[str, int], httpx.AsyncBaseTransport]  # profile, seed
+Simulate = Callable[[str, int], tuple[httpx.AsyncBaseTransport, str]]  # profile, seed -> and the dialect it speaks
 
 
 @frozen(kw_only=True)
@@ -56,7 +56,9 @@ class Job:
     dialect: Dialect
     key: str | None = field(repr=False)
     defaults: dict[str, JSON]
-    make_limiter: Callable[[float], Limiter]
+    make_limiter: MakeLimiter
+    memory: Memory
+    meters: Meters
     decisions: IO[bytes] | None
     say: Say
     live: Live | None = None
@@ -70,14 +72,29 @@ class Job:
             self.say(line)
         began = time.monotonic()
         code = trio.run(self._main)
-        ending = Ending(intake=self.intake, store=self.store, tally=self.tally, stop=self.stop, logs=self.logs)
+        ending = Ending(
+            intake=self.intake,
+            store=self.store,
+            tally=self.tally,
+            stop=self.stop,
+            meters=self.meters,
+            logs=self.logs,
+        )
         code, lines = ending.close(code, time.monotonic() - began, self.settings.summary)
         for line in lines:
             self.say(line)
         return code
 
     async def _main(self) -> Exit:
-        gates = Gates(self.make_limiter, self._log(trio.current_time()))
+        gates = Gates(self.make_limiter, self._log(trio.current_time()), self.say, self.memory)
+        keeper = Keeper(self.memory, gates, self.meters, self.settings.ceilings)
+        keeper.begin()
+        try:
+            return await self._serve(gates, keeper)
+        finally:
+            keeper.end()
+
+    async def _serve(self, gates: Gates, keeper: Keeper) -> Exit:
         async with (
             Upstream(
                 transport=self.transport,
@@ -92,7 +109,7 @@ class Job:
             nursery.start_soon(listen_to_signals, self.stop)
             nursery.start_soon(self._say_when_stopping)
             nursery.start_soon(self.store.sync_often, self.stop)
-            gates.warn = self.say
+            nursery.start_soon(keeper.run)
             nursery.start_soon(show, self._progress_mode(), lambda: self._line(gates))
             parts = Parts(
                 settings=self.settings,
@@ -100,6 +117,7 @@ class Job:
                 write=self._write,
                 upstream=upstream,
                 gates=gates,
+                meters=self.meters,
                 defaults=self.defaults,
                 tally=self.tally,
                 stop=self.stop,
@@ -128,8 +146,7 @@ class Job:
         self.intake.written(results)
 
     def _log(self, started_at: float) -> Callable[[str, Decision], None]:
-        write = self.decisions.write if self.decisions else len
-        self.logs.append(DecisionLog(write, started_at))
+        self.logs.append(DecisionLog(self.decisions.write if self.decisions else len, started_at))
         return self.logs[0]
 
     # -- what the user is told
@@ -167,19 +184,26 @@ def prepare(
     assemble.check_files(settings, sources)
     url, dialect, key, transport = _upstream(settings, environment, simulate)
     make_limiter, defaults = limiter_maker(settings), assemble.request_defaults(settings, url)
-    decisions = _open_decisions(settings.decisions, stack)
+    memory = assemble.memory_of(settings, url, key, say)
+    decisions = open_log(settings.decisions, stack)
     store = stack.enter_context(Store.open(settings))
     return Job(
         settings=settings,
         sources=sources,
         store=store,
-        intake=intake_for(settings, store.journal.ledger),
+        intake=assemble.intake_for(settings, store.journal.ledger),
         transport=transport,
         base_url=url,
         dialect=dialect,
         key=key,
         defaults=defaults,
         make_limiter=make_limiter,
+        memory=memory,
+        meters=Meters(
+            assemble.charge_of(settings, dialect),
+            known=lambda model: memory.lessons(model, 0.0).estimates,
+            sizer=assemble.sizer_of(settings, say),
+        ),
         decisions=decisions,
         say=say,
         live=Live.to_stdout(settings, store.journal),
@@ -191,33 +215,11 @@ def _upstream(
 ) -> tuple[str, Dialect, str | None, httpx.AsyncBaseTransport]:
     given = settings.base_url or ""
     if given.startswith(assemble.SIMULATED):
-        transport = simulate(given.removeprefix(assemble.SIMULATED), settings.seed)
-        return SIMULATED_URL, dialect_for(settings.dialect, SIMULATED_URL), None, transport
+        transport, spoken = simulate(given.removeprefix(assemble.SIMULATED), settings.seed)
+        return SIMULATED_URL, dialect_for(settings.dialect or spoken, SIMULATED_URL), None, transport
     url = assemble.checked_url(settings.base_url)
     dialect = dialect_for(settings.dialect, url)
     key = assemble.read_key(settings, environment, url, dialect)
     make_room(settings.max_in_flight)
     url = assemble.base_of(url, dialect)
     return url, dialect, key, open_transport(url, ca_file=settings.ca_file, environ=environment)
-
-
-def intake_for(settings: Settings, earlier: Ledger) -> Intake:
-    """The intake of a run whose results file holds `earlier`."""
-    known = earlier if settings.resume else Ledger()
-    return Intake(
-        identities=Identities(nonce="" if settings.resume else secrets.token_hex(8)),
-        done=known.answered,
-        failed=frozenset() if settings.retry_failed else known.failed,
-        known_ids=known.ids,
-        text=settings.input_format == "text",
-        first=settings.first,
-    )
-
-
-def _open_decisions(path: str | None, stack: ExitStack) -> IO[bytes] | None:
-    if path is None:
-        return None
-    try:
-        return stack.enter_context(open(path, "ab", buffering=0))
-    except OSError as error:
-        raise ValueError(f"--decisions {path} can't be written: {error.strerror}") from error

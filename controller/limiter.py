@@ -4,7 +4,9 @@ The `Limiter` holds one `AdaptiveBucket` for each dimension, the cap on attempts
 the holds after a row of bad ends. It admits an attempt when all of them allow it, with no await between look
 and booking, and returns the decisions it took instead of calling anybody back.
 
-A permit goes through three moments: admitted; accepted (2xx headers); settled, once.
+A permit goes through three moments: admitted; accepted (2xx headers); settled, once. What it costs is reserved at the
+first and settled at the last: a refused attempt gets its reservation back, once; a lost one is settled by what was
+seen of it, else as reserved; one that was never sent costs nothing.
 """
 
 from __future__ import annotations
@@ -13,23 +15,17 @@ from collections.abc import Mapping
 
 from attrs import define, field
 
-from controller.adaptive import AdaptiveBucket, Row
+from controller.adaptive import AdaptiveBucket
+from controller.ceiling import Ceiling
+from controller.dimensions import Dimensions
+from controller.dormant import Dormant
+from controller.holds import Holds
 from controller.outcome import TRANSIENT, Completed, Failed, Outcome, Throttled
 from controller.permits import Blocked, Booking, Cost, Decision, Facts, Settlement, Statistics, Wait, limited_by
-from policies.contract import (
-    Accepted,
-    Admitted,
-    Event,
-    Hints,
-    LimitedBy,
-    Refused,
-    Scope,
-    Settled,
-    Unknown,
-)
+from controller.room import Room
+from policies.contract import Accepted, Admitted, Event, Hints, LimitedBy, Refused, Settled, Unknown
 
 SLACK = 0.05  # s added to a server's hold: clocks differ, and a retry a moment early is refused again
-
 SILENT = Hints()
 FULL, ONE_AT_A_TIME = Wait(by=Blocked.IN_FLIGHT), Wait(by=Blocked.PROBE)
 
@@ -40,20 +36,17 @@ class Limiter:
 
     dimensions: dict[str, AdaptiveBucket]
     max_in_flight: int
+    dormant: dict[str, Dormant] = field(factory=dict)
+    ceilings: dict[str, Ceiling] = field(factory=dict)
+    room: Room = field(factory=Room)
+    _quotas: Dimensions = field(init=False)
     _open: dict[int, Booking] = field(factory=dict, init=False)
     _next: int = field(default=0, init=False)
-    _server_hold: float = field(default=float("-inf"), init=False)  # instant; Retry-After, never shortened
-    _probes_from: int | None = field(default=None, init=False)  # permits from here on count against the probe limit
-    _unheard: Row = field(factory=Row, init=False)  # no word, or refused with nobody holding; ended by an accept
-    _broken: Row = field(factory=Row, init=False)  # accepted, but no whole answer; ended by a completion
-    # What paces, rows and the server come to together, looked at when one has changed: the head of the queue asks far
-    # more often.
-    held_until: float = field(default=float("-inf"), init=False)  # nothing is sent before this instant
-    _pause_until: float = field(default=float("-inf"), init=False)  # the same without the policies' holds
-    _cap: int = field(default=0, init=False)
-    _probes: int | None = field(default=None, init=False)
+    accepted_open: int = field(default=0, init=False)  # attempts whose answer is on its way
+    _holds: Holds = field(factory=Holds, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._quotas = Dimensions(self.dimensions, self.dormant, self.ceilings)
         self._sum_up()
 
     # -- admission
@@ -63,61 +56,38 @@ class Limiter:
         wait = self._obstacle(cost, now)
         if wait is not None:
             return wait
-        limited: dict[str, LimitedBy] = {}
-        for name in self.dimensions:
-            limited[name] = limited_by(name, waited)
-        booking = Booking(number=self._next, owner=owner, admitted_at=now, cost=cost, limited_by=limited)
+        limited = {name: limited_by(name, waited) for name in self.dimensions}
+        if len(limited) > 1:
+            self._quotas.compare(limited, now)
+        booking = Booking(
+            number=self._next, owner=owner, admitted_at=now, cost=cost, limited_by=limited, beside=len(self._open)
+        )
         self._next += 1
         self._open[booking.number] = booking
+        self._quotas.take(booking, now)
         for name, dimension in self.dimensions.items():
-            dimension.bucket.take(cost[name], now)
             if dimension.tell(Admitted(**self._facts(booking, name, now))) is not None:
                 self._sum_up()
         return booking
 
     def _obstacle(self, cost: Cost, now: float) -> Wait | None:
-        if len(self._open) >= self._cap:
+        holds = self._holds
+        if len(self._open) >= holds.cap:
             return FULL
-        if now < self.held_until:
-            return Wait(by=Blocked.HOLD, until=self.held_until)
-        if self._probes is not None and self._unresolved() >= self._probes:
+        if now < holds.until:
+            return Wait(by=Blocked.HOLD, until=holds.until)
+        if holds.probing(self._open):
             return ONE_AT_A_TIME
-        longest, behind = 0.0, ""
-        for name, dimension in self.dimensions.items():
-            delay = dimension.bucket.delay(cost[name], now)
-            if delay > longest:
-                longest, behind = delay, name
-        if not behind:
-            return None
-        at_ceiling = self.dimensions[behind].at_ceiling
-        return Wait(by=Blocked.RATE, until=now + longest, dimension=behind, at_ceiling=at_ceiling)
+        return self._quotas.obstacle(cost, now)
 
     @property
-    def accepted_open(self) -> int:
-        """Attempts whose answer is on its way."""
-        return sum(booking.accepted for booking in self._open.values())
-
-    def _unresolved(self) -> int:
-        """Attempts admitted since the probing began that have not shown yet what they were to show."""
-        first, whole = self._probes_from or 0, self._broken.suspicious
-        return sum(whole or not each.accepted for number, each in self._open.items() if number >= first)
+    def held_until(self) -> float:
+        """Nothing is sent before this instant."""
+        return self._holds.until
 
     def _sum_up(self) -> None:
-        hold = self._pause_until = max(self._server_hold, self._unheard.held_until, self._broken.held_until)
-        cap, probes = self.max_in_flight, 1 if self._unheard.suspicious or self._broken.suspicious else None
-        for dimension in self.dimensions.values():
-            pace = dimension.pace
-            hold = max(hold, pace.held_until)
-            if pace.in_flight_limit is not None:
-                cap = min(cap, pace.in_flight_limit)
-            if pace.unresolved_limit is not None:
-                probes = pace.unresolved_limit if probes is None else min(probes, pace.unresolved_limit)
-        self.held_until, self._cap = hold, max(cap, 1)
-        self._probes = None if probes is None else max(probes, 1)
-        if self._probes is None:
-            self._probes_from = None
-        elif self._probes_from is None:
-            self._probes_from = self._next
+        most = self.max_in_flight if self.room.limit is None else min(self.room.limit, self.max_in_flight)
+        self._holds.sum_up([dimension.pace for dimension in self.dimensions.values()], most, self._next)
 
     # -- what becomes of an attempt
 
@@ -126,97 +96,125 @@ class Limiter:
         if booking.accepted:
             return ()
         booking.accepted = True
-        if self._unheard.end():
+        beside, in_flight = min(self.accepted_open, booking.beside), len(self._open)
+        self.accepted_open += 1
+        if self._holds.unheard.end() | self.room.accepted(booking.number, in_flight, beside, self._next):
             self._sum_up()
+        hints = self._quotas.hear(hints, now) if hints else hints
         events: dict[str, Event] = {}
-        for name in self.dimensions:
-            events[name] = Accepted(**self._facts(booking, name, now), hints=hints.get(name, SILENT))
+        for name, dimension in self.dimensions.items():
+            told = dimension.in_units(hints[name]) if name in hints else SILENT
+            if name in hints and len(self.dimensions) > 1 and booking.limited_by.get(name) is LimitedBy.APP:
+                dimension.remains(hints[name].remaining or 0.0, now)
+                told = Hints(limit=told.limit, period=told.period)  # what fills up looks like a window near its end
+            events[name] = Accepted(**self._facts(booking, name, now), hints=told)
         return self._tell(now, events)
 
     def settle(
-        self, booking: Booking, outcome: Outcome, now: float, *, first_token_at: float | None = None
+        self,
+        booking: Booking,
+        outcome: Outcome,
+        now: float,
+        *,
+        first_token_at: float | None = None,
+        true_cost: Cost | None = None,
     ) -> Settlement:
-        """Book the end of an attempt, exactly once. first_token_at: instant of its first payload, if one came."""
+        """Book the end of an attempt, exactly once.
+
+        first_token_at: instant of its first payload, if one came. true_cost: by usage; None: as reserved.
+        """
         late = isinstance(outcome, Completed) and not booking.accepted
         before = self.accept(booking, {}, now) if late else ()
         assert booking.number in self._open, "settled twice"
-        facts: dict[str, Facts] = {}
-        for name in self.dimensions:
-            facts[name] = self._facts(booking, name, now)
+        in_flight = len(self._open)
         del self._open[booking.number]
+        self.accepted_open -= booking.accepted
         match outcome:
             case Throttled():
-                return Settlement(decisions=self._refused(booking, outcome, facts, now), spends_budget=False)
+                return Settlement(decisions=self._refused(booking, outcome, in_flight, now), spends_budget=False)
             case Completed() | Failed() if booking.accepted:
                 self._answered(booking, outcome, now)
+                came_to = self._quotas.settle(booking, true_cost, now)
                 events: dict[str, Event] = {}
-                for name, its in facts.items():
-                    events[name] = Settled(**its, true_cost=booking.cost[name], first_token_at=first_token_at)
+                for name, dimension in self.dimensions.items():
+                    used, its = came_to[name] / dimension.unit, self._facts(booking, name, now, in_flight)
+                    events[name] = Settled(**its, true_cost=used, first_token_at=first_token_at)
                 decisions = before + self._tell(now, events)
-                return Settlement(decisions=decisions, spends_budget=not self._broken.blames_upstream)
+                return Settlement(decisions=decisions, spends_budget=not self._holds.broken.blames_upstream)
             case Failed():
-                return self._lost(booking, outcome, facts, now)
+                return self._lost(booking, outcome, true_cost, in_flight, now)
             case _:
                 raise AssertionError("a completed attempt is an accepted one")
 
     def _answered(self, booking: Booking, outcome: Completed | Failed, now: float) -> None:
         """An accepted attempt came to a whole answer, or to none: a maintenance page, streams that are cut."""
         if isinstance(outcome, Completed) or outcome.kept:
-            changed = self._broken.end()
+            changed = self._holds.broken.end()
         else:
             changed = outcome.kind in TRANSIENT
             if changed:
-                self._broken.add(booking, self._next, now)
+                self._holds.broken.add(booking, self._next, now)
         if changed:
             self._sum_up()
 
-    def _refused(
-        self, booking: Booking, outcome: Throttled, facts: Mapping[str, Facts], now: float
-    ) -> tuple[Decision, ...]:
+    def _refused(self, booking: Booking, outcome: Throttled, in_flight: int, now: float) -> tuple[Decision, ...]:
         if outcome.retry_after is not None:
-            self._server_hold = max(self._server_hold, now + outcome.retry_after + SLACK)
+            self._holds.server_hold = max(self._holds.server_hold, now + outcome.retry_after + SLACK)
             self._sum_up()
-        blamed = outcome.dimension if outcome.dimension in self.dimensions else self._likeliest(booking)
-        events: dict[str, Event] = {}
-        for name, dimension in self.dimensions.items():
-            dimension.bucket.put_back(booking.cost[name], now)
-            scope = outcome.scope if name == blamed else Scope.OVERLOAD  # the others hold and learn nothing
-            events[name] = Refused(
-                **facts[name], scope=scope, retry_after=outcome.retry_after, hints=outcome.hints.get(name, SILENT)
-            )
+        self._quotas.put_back(booking, now, sent=True)
+        beside = max(booking.beside, len(self._open))
+        crowded = self.room.crowded(beside, named=outcome.dimension, newest=self._next)
+        self._sum_up()
+        events = self._unknown(booking, in_flight, now) if crowded else self._news(booking, outcome, in_flight, now)
         decisions = self._tell(now, events)
-        if self.held_until <= now:  # no hint, and a policy that does not hold: the refused prompt would be back at once
-            self._unheard.add(booking, self._next, now, at_once=True)
+        full = crowded and len(self._open) >= self._holds.cap
+        if self.held_until <= now and not full:  # the refused prompt would be back at once
+            self._holds.unheard.add(booking, self._next, now, at_once=True)
             self._sum_up()
             self._pause(now)
         return decisions
 
-    def _likeliest(self, booking: Booking) -> str:
-        """The dimension that held this attempt back is the one most likely bound upstream, too."""
-        bound = [name for name, by in booking.limited_by.items() if by is LimitedBy.RATE]
-        return bound[0] if bound else next(iter(self.dimensions))
+    def _news(self, booking: Booking, outcome: Throttled, in_flight: int, now: float) -> dict[str, Event]:
+        """What a refusal tells each policy: the blamed one learns, the others hold and learn nothing."""
+        hints = self._quotas.hear(outcome.hints, now)
+        blamed = self._quotas.blame(booking, outcome, now, next_permit=self._next)
+        events = self._unknown(booking, in_flight, now)
+        events[blamed] = Refused(
+            **self._facts(booking, blamed, now, in_flight),
+            scope=outcome.scope,
+            retry_after=outcome.retry_after,
+            hints=self.dimensions[blamed].in_units(hints[blamed]) if blamed in hints else SILENT,
+        )
+        return events
 
-    def _lost(self, booking: Booking, outcome: Failed, facts: Mapping[str, Facts], now: float) -> Settlement:
-        for name, dimension in self.dimensions.items():
-            if not outcome.sent:
-                dimension.bucket.put_back(booking.cost[name], now)
+    def _lost(
+        self, booking: Booking, outcome: Failed, true_cost: Cost | None, in_flight: int, now: float
+    ) -> Settlement:
+        if outcome.sent:
+            self._quotas.settle(booking, true_cost, now)
+        else:
+            self._quotas.put_back(booking, now, sent=False)
         if outcome.kind in TRANSIENT:
-            self._unheard.add(booking, self._next, now)
+            self._holds.unheard.add(booking, self._next, now)
             self._sum_up()
-        decisions = self._tell(now, {name: Unknown(**facts[name]) for name in self.dimensions})
-        return Settlement(decisions=decisions, spends_budget=not self._unheard.blames_upstream)
+        decisions = self._tell(now, self._unknown(booking, in_flight, now))
+        return Settlement(decisions=decisions, spends_budget=not self._holds.unheard.blames_upstream)
+
+    def _unknown(self, booking: Booking, in_flight: int, now: float) -> dict[str, Event]:
+        return {name: Unknown(**self._facts(booking, name, now, in_flight)) for name in self.dimensions}
 
     # -- telling the policies
 
-    def _facts(self, booking: Booking, name: str, now: float) -> Facts:
+    def _facts(self, booking: Booking, name: str, now: float, in_flight: int | None = None) -> Facts:
+        dimension = self.dimensions[name]
         return {  # twice as fast as Facts(...), and asked three times for each attempt
             "now": now,
             "permit": booking.number,
             "admitted_at": booking.admitted_at,
-            "cost": booking.cost[name],
-            "limited_by": booking.limited_by[name],
-            "in_flight": len(self._open),
-            "refill_rate": self.dimensions[name].bucket.refill_rate,
+            "cost": booking.cost[name] * dimension.worth / dimension.unit,
+            "limited_by": booking.limited_by.get(name, LimitedBy.OTHER),
+            "in_flight": len(self._open) if in_flight is None else in_flight,
+            "refill_rate": dimension.bucket.refill_rate,
         }
 
     def _tell(self, now: float, events: Mapping[str, Event]) -> tuple[Decision, ...]:
@@ -228,14 +226,15 @@ class Limiter:
             if reason is not None:
                 self._sum_up()
                 new = dimension.bucket.refill_rate
-                decisions += (Decision(now, name, old, new, reason, self.held_until),)
+                unit = dimension.unit
+                decisions += (Decision(now, name, unit * old, unit * new, reason, self.held_until),)
         self._pause(now)
         return decisions
 
     def _pause(self, now: float) -> None:
-        if self._pause_until > now:
+        if self._holds.pause_until > now:
             for dimension in self.dimensions.values():
-                dimension.hold_back(self._pause_until, now)
+                dimension.hold_back(self._holds.pause_until, now)
 
     # -- questions
 
@@ -244,7 +243,7 @@ class Limiter:
         return Statistics(
             in_flight=len(self._open),
             max_in_flight=self.max_in_flight,
-            refill_rate={name: dimension.bucket.refill_rate for name, dimension in self.dimensions.items()},
+            refill_rate={name: each.unit * each.bucket.refill_rate for name, each in self.dimensions.items()},
             held_for=max(self.held_until - now, 0.0),
-            probing=self._probes is not None,
+            probing=self._holds.probes is not None,
         )

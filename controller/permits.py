@@ -8,9 +8,11 @@ from typing import TypedDict
 
 from attrs import define, frozen
 
+from controller.ceiling import Entry
 from policies.contract import LimitedBy, Reason
 
-Cost = Mapping[str, float]  # units by dimension
+Cost = Mapping[str, float]  # requests or LLM tokens, by dimension
+NO_ENTRIES: Mapping[str, Entry] = {}
 
 
 class Facts(TypedDict):
@@ -46,7 +48,7 @@ class Wait:
 
 @frozen
 class Decision:
-    """A change of pace, for the log. Rates in units/s, held_until an instant."""
+    """A change of pace, for the log. Rates in requests or LLM tokens per second, held_until an instant."""
 
     now: float
     dimension: str
@@ -56,16 +58,39 @@ class Decision:
     held_until: float
 
 
+@define(eq=False)
+class Ledger:
+    """Sums of one dimension since its start, in requests or LLM tokens.
+
+    charged = settled + refunded + what is reserved for attempts in flight.
+    """
+
+    charged: float = 0.0
+    settled: float = 0.0
+    refunded: float = 0.0
+
+    @property
+    def in_flight(self) -> float:
+        """What is reserved."""
+        return self.charged - self.settled - self.refunded
+
+
 @define(eq=False, kw_only=True)
 class Booking:
-    """An admitted attempt, as the limiter keeps it. owner: whose attempt, so that one bad prompt is told from many."""
+    """An admitted attempt, as the limiter keeps it. owner: whose attempt, so that one bad prompt is told from many.
+
+    cost: what is reserved, in every dimension that the caller knows. limited_by: in those that booked it. beside: other
+    attempts that were open when it was admitted.
+    """
 
     number: int
     owner: str
     admitted_at: float
     cost: Cost
     limited_by: Mapping[str, LimitedBy]
+    beside: int = 0
     accepted: bool = False
+    entries: Mapping[str, Entry] = NO_ENTRIES  # in the logs of ceilings
 
 
 @frozen(kw_only=True)

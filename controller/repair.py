@@ -1,4 +1,4 @@
-"""A results file of an ledger run: locked, read, its tail repaired.
+"""A results file of an earlier run: locked, read, its tail repaired.
 
 Records end at LF and nowhere else. A last line without LF is completed if it is a whole record and cut if it is torn.
 Damaged lines in the middle are left as they are and counted. A file that holds nothing of ours is never touched.
@@ -20,7 +20,6 @@ from controller.records import read_done
 
 RECORD_START = b'{"id":'
 
-
 ANSWERED, FAILED, FRESH = 1, 2, 4  # what is known of a key; FRESH: this run wrote a line of it
 
 
@@ -40,7 +39,7 @@ class Known:
 
 @define(eq=False)
 class Ledger:
-    """What a results file holds, by key: first of ledger runs, at the end of this one as well.
+    """What a results file holds, by key: first of earlier runs, at the end of this one as well.
 
     Costs some 30 bytes of memory a line. A key that failed and was answered later is in `answered` only.
     """

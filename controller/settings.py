@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar, get_type_hints
 
 import cattrs
 from attrs import field, fields, frozen
 
+from controller.strict import WORDS, strict
 from policies.words import did_you_mean
 
 PREFIX = "TIDEGATE_"
@@ -96,6 +97,19 @@ class Settings:
     requests_per_minute: float | None = _optional(
         float, "ceiling: never send more, whatever the policy thinks", unit="requests/min", low=1e-6
     )
+    tokens_per_minute: float | None = _optional(
+        float, "ceiling on LLM tokens, input and output together", unit="LLM tokens/min", low=1.0
+    )
+    input_tokens_per_minute: float | None = _optional(float, "the same, input only", unit="LLM tokens/min", low=1.0)
+    output_tokens_per_minute: float | None = _optional(float, "the same, output only", unit="LLM tokens/min", low=1.0)
+    headroom: float = _set(1.0, "share of a stated or learned limit to use; less leaves others more", low=0.01, high=1)
+    charge: str | None = _optional(
+        str,
+        "how LLM tokens are booked: larger, up-front, input, produced or settled; default: as the provider does",
+    )
+    token_estimator: str | None = _optional(
+        str, "a tokenizer to count prompts by: the name of an installed plug-in, or module:callable"
+    )
     max_in_flight: int = _set(64, "attempts open at once; more needs more memory and descriptors", low=1, high=100_000)
     max_failures: int = _set(5, "transient failures of a prompt before it ends in error; throttles never count", low=1)
     connect_timeout: float = _set(10.0, "longest wait for a connection", unit="s", low=0.001)
@@ -107,9 +121,25 @@ class Settings:
     give_up_after: float = _set(900.0, "no success at all for this long parks the run", unit="s", low=0.001)
     keep_response: bool = _set(False, "keep the whole answer of the API in each result, as `response`")
     ca_file: str | None = _optional(str, "PEM file with the certificate authorities to trust")
+    state: str | None = _optional(
+        str, "folder where learned limits are kept; default: the user's own, and none for simulated upstreams"
+    )
+    remember: bool = _set(True, "begin with what earlier runs learned, and leave what this one learns")
+    forget: bool = _set(False, "drop what was learned of this upstream and key, all models, and begin anew")
     decisions: str | None = _optional(str, "write every change of pace to this file, JSON lines")
     progress: str = _set("auto", "what to show on stderr while running", choices=PROGRESS)
     seed: int = _set(0, "of all jitter, and of the simulated upstream", low=0)
+
+    @property
+    def ceilings(self) -> dict[str, float]:
+        """Those that are set, per minute, by dimension."""
+        all_four = {
+            "requests": self.requests_per_minute,
+            "tokens": self.tokens_per_minute,
+            "input_tokens": self.input_tokens_per_minute,
+            "output_tokens": self.output_tokens_per_minute,
+        }
+        return {name: number for name, number in all_four.items() if number is not None}
 
     @property
     def timeouts(self) -> Timeouts:
@@ -180,30 +210,10 @@ def _parse(name: str, text: str, kind: str) -> object:
         return int(text) if "int" in kind else text
     except (ValueError, KeyError) as error:
         wanted = next(word for word in ("bool", "float", "int") if word in kind)
-        raise SettingsError(f"{name}: {text!r} is not a {_WORDS[wanted]}") from error
+        raise SettingsError(f"{name}: {text!r} is not a {WORDS[wanted]}") from error
 
 
-_WORDS = {"bool": "yes or no", "float": "number", "int": "whole number", "str": "text"}
-
-
-def _strict() -> cattrs.Converter:
-    """Scalars as they are: cattrs' defaults would take true for 1.0 and 3 for "3"."""
-    converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=True)
-
-    def only(*allowed: type) -> Callable[[object, type], object]:
-        def hook(value: object, kind: type) -> object:
-            if (isinstance(value, bool) and bool not in allowed) or not isinstance(value, allowed):
-                raise ValueError(f"{value!r} is not a {_WORDS.get(kind.__name__, kind.__name__)}")
-            return kind(value)
-
-        return hook
-
-    for kind, allowed in ((bool, (bool,)), (int, (int,)), (float, (int, float)), (str, (str,))):
-        converter.register_structure_hook(kind, only(*allowed))
-    return converter
-
-
-_CONVERTER = _strict()
+_CONVERTER = strict()
 
 
 def _structure(values: Raw, where: str) -> Settings:
@@ -230,4 +240,4 @@ def _check(name: str, value: object, metadata: Mapping[str, object]) -> None:
 
 def flag_of(name: str) -> str:
     """The flag of a field; a switch that is on by default is named by its opposite."""
-    return "--no-resume" if name == "resume" else "--" + name.replace("_", "-")
+    return f"--no-{name}" if name in ("resume", "remember") else "--" + name.replace("_", "-")

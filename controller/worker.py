@@ -14,6 +14,7 @@ from typing import assert_never
 import trio
 from attrs import define, evolve, field, frozen
 
+from controller.charges import Meters, Reservation
 from controller.continued import Echo, Whole
 from controller.dialects.quotas import DAY
 from controller.emission import Restart
@@ -46,6 +47,7 @@ class Bench:
     tally: Tally
     live: Live | None = None
     underway: Underway | None = None
+    meters: Meters = field(factory=Meters)
     continue_truncated: int = 0  # times that the rest of an answer is asked for
 
 
@@ -85,15 +87,19 @@ class _Round:
     async def run(self) -> Result | None:
         """The result, or None when the run stops first."""
         gate = self.bench.gate_of(self.prompt)
+        cost = Reservation(self.bench.meters.of(self.prompt))
         again = False
         while True:
-            async with gate.admit(_one_request, owner=self.prompt.key, again=again) as permit:
+            async with gate.admit(cost.costs(self.asked), owner=self.prompt.key, again=again) as permit:
                 if permit is None:
                     return None
-                outcome = await self._attempt(permit)
-                if isinstance(outcome, Failed) and self._goes_on(outcome):
-                    outcome = evolve(outcome, kept=True)
-                permit.outcome = outcome
+                try:
+                    outcome = await self._attempt(permit)
+                    if isinstance(outcome, Failed) and self._goes_on(outcome):
+                        outcome = evolve(outcome, kept=True)
+                    permit.outcome = outcome
+                finally:
+                    permit.true_cost = cost.settle(self.asked, permit.cost, permit.outcome, permit.seen.usage)
             match outcome:
                 case Completed():
                     return self._result(permit, answer=outcome.answer)
@@ -227,7 +233,3 @@ class _Round:
             usage=usage,
             seams=self.whole.seams,
         )
-
-
-def _one_request() -> dict[str, float]:
-    return {"requests": 1.0}

@@ -46,7 +46,8 @@ from policies.fields import number, number_in
 MEASURED = 10.0  # s over which "really sent" is counted; at the start since the first admission, 1 s at least
 MOST_OVER_SENT = 2.2  # slow start never asks for more than this times what was really sent
 PACED_SLACK = 0.010  # s of saved-up rate; real timers lose 18 % at 1,000/s with none (measured)
-FRESH = 600.0  # s; a limit learnt more recently is used at once
+FRESH, HINT = 600.0, 3600.0  # s; a limit learnt more recently is used at once; is approached from a quarter of it
+CREEPS = "after a cut it adds for every busy second: those of bursts add up, and the pauses between take nothing off"
 GRAIN = 0.1  # s; what is sent within it is counted together, so that the log stays short
 
 
@@ -63,6 +64,7 @@ class AimdOptions:
     recovery_time: float = number(60.0, low=1, high=1e5, unit="s", text="of busy time from a cut back to its rate")
     first_hold: float = number(1.0, low=0.01, high=60, unit="s", text="pause after a 429 without Retry-After")
     longest_hold: float = number(30.0, low=0.01, high=3600, unit="s", text="the pause doubles up to this")
+    capacity: float = number(1.0, low=1, high=1e9, unit="units", text="saved up at most, for a burst after a pause")
 
 
 class Aimd:
@@ -70,6 +72,7 @@ class Aimd:
 
     options_class: ClassVar[type] = AimdOptions
     claims: ClassVar[frozenset[str]] = frozenset({"success_never_lowers", "one_cut_per_epoch"})
+    declines: ClassVar[Mapping[str, str]] = {"growth_is_measured_by_what_was_sent": CREEPS}
 
     def __init__(self, options: AimdOptions, *, seed: int, now: float, remembered: Remembered | None = None) -> None:
         del seed, now  # this law has no jitter and counts from its events only
@@ -84,11 +87,14 @@ class Aimd:
         self._sent: deque[tuple[float, float]] = deque()  # (instant, units) of the last MEASURED seconds
         self._units = 0.0  # their sum
         rate = options.start_rate
-        if remembered is not None and remembered.age < FRESH and 0 < remembered.limit < math.inf:
-            self.ssthresh = remembered.limit
-            rate = options.decrease_factor * remembered.limit
-            self._set_increase(rate)
-        self._pace = Pace(refill_rate=rate, capacity=_capacity(rate), learned_limit=self.ssthresh)
+        if remembered is not None and remembered.age < HINT and 0 < remembered.limit < math.inf:
+            if remembered.age < FRESH:
+                self.ssthresh = remembered.limit
+                rate = options.decrease_factor * remembered.limit
+                self._set_increase(rate)
+            else:  # slow start as ever, but not from nothing
+                rate = max(remembered.limit / 4, min(rate, remembered.limit))
+        self._pace = Pace(refill_rate=rate, capacity=self._capacity(rate), learned_limit=self.ssthresh)
 
     @property
     def pace(self) -> Pace:
@@ -152,7 +158,7 @@ class Aimd:
             pace = self._pace  # evolve takes twice as long
             self._pace = Pace(
                 refill_rate=new,
-                capacity=_capacity(new),
+                capacity=self._capacity(new),
                 unresolved_limit=pace.unresolved_limit,
                 held_until=pace.held_until,
                 drain=pace.drain,
@@ -184,7 +190,7 @@ class Aimd:
         new = cut if 0 < cut < old else old
         self.ssthresh = min(old, event.refill_rate) if event.refill_rate > 0 else old
         self._set_increase(new)
-        self._pace = evolve(self._pace, refill_rate=new, capacity=_capacity(new), learned_limit=self.ssthresh)
+        self._pace = evolve(self._pace, refill_rate=new, capacity=self._capacity(new), learned_limit=self.ssthresh)
 
     def _set_increase(self, rate: float) -> None:
         assert self.ssthresh is not None
@@ -231,7 +237,7 @@ class Aimd:
                     raise ValueError(f"no snapshot of this policy: sent holds {row!r}")
         policy._pace = Pace(
             refill_rate=rate,
-            capacity=_capacity(rate),
+            capacity=policy._capacity(rate),
             unresolved_limit=1 if policy._probing else None,
             held_until=now + number_in(snapshot, "held_for"),
             drain=policy._probing,
@@ -240,6 +246,6 @@ class Aimd:
         )
         return policy
 
-
-def _capacity(refill_rate: float) -> float:
-    return 1.0 + PACED_SLACK * refill_rate
+    def _capacity(self, refill_rate: float) -> float:
+        """Never less than what late timers need, and never more after a refusal than before it."""
+        return max(self.options.capacity, 1.0 + PACED_SLACK * refill_rate)

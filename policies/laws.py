@@ -11,7 +11,9 @@ from collections.abc import Callable
 from hypothesis.strategies import SearchStrategy
 
 from policies import complaints
+from policies.bursts import bursts, outgrows
 from policies.contract import Settled, Unknown
+from policies.disorder import Disorder, disorders, disturbed, retold
 from policies.law import Law, Subject
 from policies.stories import story
 from policies.traces import START, Trace, traces
@@ -27,6 +29,7 @@ def _law(
     complaint: Callable[[Subject, Trace], str | None],
     cases: SearchStrategy[Trace] = PLAIN,
     *,
+    costs: int = 1,
     claimed: bool = False,
 ) -> Law[Trace]:
     return Law(
@@ -36,11 +39,12 @@ def _law(
         cases=cases,
         complaint=complaint,
         story=lambda subject, trace: story(subject.make(START), trace),
+        costs=costs,
         claimed=claimed,
     )
 
 
-TRACE_LAWS: tuple[Law[Trace], ...] = (
+TRACE_LAWS: tuple[Law[Trace] | Law[Disorder], ...] = (
     _law(
         "pace_can_be_kept",
         "Every pace is finite, positive, at least one unit deep and held for a day at most, whatever the headers say.",
@@ -68,6 +72,14 @@ TRACE_LAWS: tuple[Law[Trace], ...] = (
         "RFC 9002 section 7.3.2: a single reduction in a recovery period",
         complaints.stale_teaches,
     ),
+    Law(
+        name="order_of_answers_is_no_news",
+        statement="Told in another order, or twice, the answers of one epoch end at most one cut apart.",
+        source="RFC 5681 section 3.2, RFC 9002 section 6.1.1: reordering is no loss",
+        cases=disorders(),
+        complaint=disturbed,
+        story=retold,
+    ),
     _law(
         "overload_keeps_the_rate",
         "An overload holds, and changes neither the rate nor the learned limit.",
@@ -85,6 +97,15 @@ TRACE_LAWS: tuple[Law[Trace], ...] = (
         "Only the success of an attempt that waited for this rate raises it.",
         "RFC 9002 section 7.8: no growth while the sender is not limited by its window",
         complaints.each(complaints.raised_by_else),
+    ),
+    _law(
+        "growth_is_measured_by_what_was_sent",
+        "A rate is raised to no more than its start, 2.2 times what was sent in the last 10 s, or 1.25 times the "
+        "learned limit.",
+        "RFC 7661 section 4.3: a rate that was not used is not validated",
+        outgrows,
+        bursts(),
+        costs=4,
     ),
     _law(
         "unknown_keeps_the_rate",

@@ -57,7 +57,9 @@ class Mimd:
     options_class: ClassVar[type] = MimdOptions
     claims: ClassVar[frozenset[str]] = frozenset({"success_never_lowers", "one_cut_per_epoch"})
     declines: ClassVar[Mapping[str, str]] = {
-        "refusals_stay_rare": "a share of the rate on every success grows exponentially: it passes any limit again soon"
+        "refusals_stay_rare": "a share of the rate on every success grows exponentially, soon past any limit again",
+        "growth_is_measured_by_what_was_sent": "every success multiplies the rate, however few are sent in how long",
+        "key_is_shared": "growth and cut in proportion keep all shares as they are, and chance leaves one with nothing",
     }
 
     def __init__(self, options: MimdOptions, *, seed: int, now: float, remembered: Remembered | None = None) -> None:

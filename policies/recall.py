@@ -17,7 +17,8 @@ the rate of a bucket. Hence
 and, across all phases, a block: after a refusal one attempt at a time until one is accepted. The increase of AIMD is
 spent as probes, its decrease is what was measured; CONTEND is AIMD as Chiu and Jain have it, for only that is fair
 (growth in proportion to the rate freezes the shares). After an outage longer than any window the limit is kept and
-approached again from a quarter. Headers, when there are any, replace measuring and probing.
+approached again from a quarter, and so is one that an earlier run learned more than ten minutes ago; a later one is
+used at once. Headers, when there are any, replace measuring and probing.
 
 Source: a discrete-event prototype of this law, written before it; figures of this code are in simulations/RESULTS.md.
 
@@ -60,7 +61,7 @@ from policies.recall_state import Phase, RecallOptions, State
 from policies.recall_verdict import clear
 
 PACED_SLACK = 0.010  # s of saved-up rate; real timers lose 18 % at 1,000/s with none (measured)
-REMEMBERED = 3600.0  # s; a limit learnt more recently is approached again
+FRESH, HINT = 600.0, 3600.0  # s; a limit learnt more recently is used at once; is approached from a quarter of it
 TICK = 1e6  # per s; instants are rounded to it, so that a snapshot on another clock compares them alike
 FIRST_CUT = {Phase.START: 0.6, Phase.SEARCH: 0.9, Phase.CRUISE: 0.96}  # until the end of the block says more
 
@@ -75,9 +76,12 @@ class Recall:
         self.options = options
         self._origin = now
         self.state = State(log=SendLog(keep=2 * options.period), seed=seed, rate=options.start_rate)
-        if remembered is not None and 0 <= remembered.age < REMEMBERED and 0 < remembered.limit < math.inf:
+        if remembered is not None and 0 <= remembered.age < HINT and 0 < remembered.limit < math.inf:
             self.state.limit = remembered.limit
-            self.state.rate = max(remembered.limit / 4, min(options.start_rate, remembered.limit))
+            if remembered.age < FRESH:
+                cruise(self.state, options)
+            else:
+                self.state.rate = max(remembered.limit / 4, min(options.start_rate, remembered.limit))
         rate = self.state.rate
         self._pace = Pace(refill_rate=rate, capacity=_capacity(rate), learned_limit=self.state.limit)
 

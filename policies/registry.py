@@ -95,10 +95,12 @@ def as_policy_class(found: object, name: str) -> PolicyClass:
     return found  # type: ignore[return-value]  # checked above as far as a class can be
 
 
-def instance(policy: PolicyClass, options: object, *, seed: int, now: float) -> Policy:
+def instance(
+    policy: PolicyClass, options: object, *, seed: int, now: float, remembered: Remembered | None = None
+) -> Policy:
     """A new controller; ValueError if the class, which may be a stranger's, can't be made."""
     try:
-        return policy(options, seed=seed, now=now)
+        return policy(options, seed=seed, now=now, remembered=remembered)
     except Exception as error:
         raise ValueError(f"the policy can't be made: {in_one_line(error)}") from error
 

@@ -23,7 +23,7 @@ from typing import ClassVar, Self, assert_never
 
 from attrs import evolve, frozen
 
-from policies.aimd import PACED_SLACK, Aimd, AimdOptions
+from policies.aimd import CREEPS, PACED_SLACK, Aimd, AimdOptions
 from policies.allowance import Allowance
 from policies.contract import (
     JSON,
@@ -61,6 +61,10 @@ class Sprint:
 
     options_class: ClassVar[type] = SprintOptions
     claims: ClassVar[frozenset[str]] = frozenset({"success_never_lowers", "one_cut_per_epoch"})
+    declines: ClassVar[Mapping[str, str]] = {
+        "growth_is_measured_by_what_was_sent": CREEPS,
+        "key_is_shared": "whoever meets the end of a hold first takes as much as he can, and the others what is left",
+    }
 
     def __init__(self, options: SprintOptions, *, seed: int, now: float, remembered: Remembered | None = None) -> None:
         self.options = options

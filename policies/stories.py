@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from policies.contract import Accepted, Admitted, Event, Pace, Policy, Refused
 from policies.traces import START, Player, Told, Trace
 from policies.words import in_one_line
@@ -9,11 +11,16 @@ from policies.words import in_one_line
 
 def story(policy: Policy, trace: Trace) -> list[str]:
     """Play the trace and tell it; the story ends where the policy raises."""
-    lines: list[str] = []
     player = Player(policy=policy, ceiling=trace.ceiling, now=START)
+    return tell(player, player.play(trace.steps))
+
+
+def tell(player: Player, events: Iterable[Told]) -> list[str]:
+    """A line for each event that the player plays."""
+    lines: list[str] = []
     try:
-        lines.append(f"{'start:':>12} {_pace(policy.pace, START)}")
-        for told in player.play(trace.steps):
+        lines.append(f"{'start:':>12} {_pace(player.policy.pace, START)}")
+        for told in events:
             lines.append(_line(told))  # noqa: PERF401 - line by line, since the policy may raise in the midst
     except Exception as error:  # the policy is a stranger's code
         lines.append(f"{player.now - START:>+10g} s  it raised {in_one_line(error)}")

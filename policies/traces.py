@@ -191,8 +191,11 @@ class Player:
         return self._tell(event)
 
     def accept(self, attempt: Admitted, hints: Hints = Hints()) -> Told:
-        """The upstream takes it."""
-        self._accepted.append(attempt)
+        """The upstream takes it; told twice, it is still one attempt."""
+        if attempt in self._waiting:
+            self._waiting.remove(attempt)
+        if attempt not in self._accepted:
+            self._accepted.append(attempt)
         return self._tell(Accepted(**self._facts(attempt), hints=hints))  # type: ignore[arg-type]
 
     def settle(self, attempt: Admitted) -> Told:
@@ -208,8 +211,13 @@ class Player:
     def refuse(self, step: Step) -> Told:
         """The upstream refuses an open attempt, which may have been accepted before."""
         both = sorted([*self._waiting, *self._accepted], key=lambda each: each.permit)
-        attempt = both[step.which % len(both)]
-        (self._waiting if attempt in self._waiting else self._accepted).remove(attempt)
+        return self.refuse_one(both[step.which % len(both)], step)
+
+    def refuse_one(self, attempt: Admitted, step: Step) -> Told:
+        """The upstream refuses this one; it may say so twice."""
+        for each in (self._waiting, self._accepted):
+            if attempt in each:
+                each.remove(attempt)
         facts = self._facts(attempt)
         refused = Refused(**facts, scope=step.scope, retry_after=step.retry_after, hints=step.hints)  # type: ignore[arg-type]
         return self._tell(refused)

@@ -85,13 +85,16 @@ class Events:
     closing: tuple[bytes, ...]  # finish, usage, terminator; the last one is the proof of completion
 
 
-def write_choices(asked: Asked, seed: int, mean_words: int, thoughts: int = 0) -> tuple[Choice, ...]:
+def write_choices(
+    asked: Asked, seed: int, mean_words: int, thoughts: int = 0, words_per_piece: int = 1
+) -> tuple[Choice, ...]:
     """The same seed and prompt give the same text for each choice, whatever the attempt and the dialect.
 
     thoughts: words of reasoning before each.
     """
     return tuple(
-        _write(Random(f"{seed}/{asked.digest}/{i}"), asked, mean_words, thoughts) for i in range(asked.choices)
+        _write(Random(f"{seed}/{asked.digest}/{i}"), asked, mean_words, thoughts, words_per_piece)
+        for i in range(asked.choices)
     )
 
 
@@ -123,11 +126,14 @@ def sse(value: JSON, event: str | None = None, end: bytes = b"\n") -> bytes:
     return name + b"data: " + dump(value) + end + end
 
 
-def _write(rng: Random, asked: Asked, mean_words: int, thoughts: int) -> Choice:
+def _write(rng: Random, asked: Asked, mean_words: int, thoughts: int, words_per_piece: int) -> Choice:
     count = max(1, round(mean_words * rng.uniform(0.5, 1.5)))
     text, finish_reason, most = " ".join(rng.choices(WORDS, k=count)), "stop", asked.max_output_tokens
     if most is not None and count_tokens(text) > most:
         # Cut to the bytes that many tokens stand for; half a character at the end is dropped.
         text, finish_reason = text.encode()[: 4 * most].decode("utf-8", "ignore"), "length"
     thought = tuple(f"{word} " for word in rng.choices(WORDS, k=thoughts))
-    return Choice(pieces=tuple(re.findall(r"\S+\s*|\s+", text)), finish_reason=finish_reason, thoughts=thought)
+    pieces = re.findall(r"\S+\s*|\s+", text)
+    if words_per_piece > 1:
+        pieces = ["".join(pieces[i : i + words_per_piece]) for i in range(0, len(pieces), words_per_piece)]
+    return Choice(pieces=tuple(pieces), finish_reason=finish_reason, thoughts=thought)

@@ -37,15 +37,6 @@ class Asked:
     as_base64: bool = False
     dimensions: int = 8
 
-    @property
-    def charge(self) -> int:
-        """LLM tokens a provider books on arrival: the larger of what may come back and what came in.
-
-        https://platform.openai.com/docs/guides/rate-limits, "Reduce the max_tokens to match the size of your
-        completions".
-        """
-        return max(self.input_tokens, self.max_output_tokens or 0)
-
 
 def digest(content: JSON) -> str:
     """First 16 hex digits of the SHA-256 of `messages` or `input` as JSON: sorted keys, no blanks, ASCII escapes."""

@@ -123,7 +123,7 @@ def _kit(module: str) -> ModuleType:
 @click.group("policies", invoke_without_command=True)
 @click.pass_context
 def policies(context: click.Context) -> int:
-    """List the rate policies and their options, or check one."""
+    """List the rate policies and their options (default, unit, meaning, range), or check one."""
     if context.invoked_subcommand is None:
         for name in registry.names():
             click.echo(_listed(name))
@@ -139,8 +139,20 @@ def _listed(name: str) -> str:
     for option in attrs.fields(policy.options_class):
         unit = f" {option.metadata['unit']}" if option.metadata.get("unit") else ""
         default = "" if option.default is attrs.NOTHING else option.default
-        lines.append(f"    {option.name}={default}{unit}: {option.metadata.get('help', '')}")
+        lines.append(f"    {option.name}={default}{unit}: {option.metadata.get('help', '')}{_range(option.validator)}")
     return "\n".join(lines)
+
+
+def _range(validator: object) -> str:
+    """As far as it is told by attrs' own validators, one or several of them."""
+    every = getattr(validator, "_validators", (validator,))
+    bounds = {getattr(each, "compare_op", ""): getattr(each, "bound", None) for each in every}
+    if {">=", "<="} <= bounds.keys():
+        return f"; from {bounds['>=']:g} to {bounds['<=']:g}"
+    words = {">=": "at least", ">": "more than", "<=": "at most", "<": "less than"}
+    said = [f"{words[sign]} {bound:g}" for sign, bound in bounds.items() if sign in words]
+    said += [f"one of {', '.join(map(str, each.options))}" for each in every if hasattr(each, "options")]
+    return f"; {', '.join(said)}" if said else ""
 
 
 def _first_sentence(thing: object) -> str:

@@ -15,8 +15,9 @@ from random import Random
 
 from attrs import define, field
 
-from simulations.client import Attempt, Client, Send
-from simulations.hidden import Answer, Delays, HiddenUpstream
+from simulations.client import Answer, Attempt, Client, Send
+from simulations.hidden import Delays, HiddenUpstream
+from simulations.hidden_tokens import HiddenTokens
 from simulations.limiter_client import LimiterClient, Seat, make_limiter_client
 from simulations.measures import Figures, Record, figures
 from simulations.oracle import backlogs_of, ideal_of
@@ -33,7 +34,7 @@ class ClosedLoop:
     """One run. clients: one for each instant in the scenario's joins; rng: of all delays."""
 
     scenario: Scenario
-    upstream: HiddenUpstream
+    upstream: HiddenUpstream | HiddenTokens
     clients: Sequence[Client]
     rng: Random
     tallies: list[Tally] = field(init=False)
@@ -91,7 +92,7 @@ class ClosedLoop:
             self._wake_later(index, wake_at)
 
     def _send(self, index: int, send: Send, now: float) -> None:
-        attempt = Attempt(next(self._numbers), index, send.prompt, send.cost, now)
+        attempt = Attempt(next(self._numbers), index, send.prompt, send.cost, now, send.sized)
         self.tallies[index].sent_at.append(now)
         self.clients[index].sent(attempt, now)
         self._later(now + self._delays.arrival(), partial(self._arrive, attempt))
@@ -99,7 +100,7 @@ class ClosedLoop:
     # -- what becomes of an attempt
 
     def _arrive(self, attempt: Attempt, now: float) -> None:
-        answer = self.upstream.arrive(now, attempt.cost)
+        answer = self.upstream.arrive(attempt, now)
         tally, sent_at = self.tallies[attempt.client], attempt.sent_at
         if answer.status == 200:
             tally.accept(attempt, now + answer.queued)
@@ -117,19 +118,20 @@ class ClosedLoop:
     def _accept(self, attempt: Attempt, answer: Answer, now: float) -> None:
         if answer.queued:
             self.tallies[attempt.client].heads.append(Head(attempt.sent_at, now - attempt.sent_at))
-        self.clients[attempt.client].accepted(attempt, now, answer.hints)
-        end_at = attempt.sent_at + answer.queued + self._delays.end()
-        self._later(end_at if end_at > now else now, partial(self._end, attempt))
+        self.clients[attempt.client].accepted(attempt, now, answer)
+        end_at = max(attempt.sent_at + answer.queued + self._delays.end(), now)
+        self.upstream.answers(attempt, now, end_at)
+        self._later(end_at, partial(self._end, attempt))
         self._look(attempt.client, now)
 
     def _end(self, attempt: Attempt, now: float) -> None:
-        self.upstream.left()
+        self.upstream.left(attempt, now)
         self.clients[attempt.client].ended(attempt, now, True)
         self._look(attempt.client, now)
 
     def _refuse(self, attempt: Attempt, answer: Answer, now: float) -> None:
         client = self.clients[attempt.client]
-        client.refused(attempt, now, answer.status, answer.retry_after, answer.hints)
+        client.refused(attempt, now, answer)
         self._look(attempt.client, now)
 
     def _lose(self, attempt: Attempt, now: float) -> None:
@@ -148,7 +150,7 @@ class Run:
 
 def simulate(scenario: Scenario, maker: Callable[[Seat], Client], feedback: str, seed: int) -> Run:
     """One run of a scenario with clients from `maker`, one for each instant of joining."""
-    upstream = HiddenUpstream(scenario, feedback)
+    upstream = (HiddenTokens if scenario.is_mixed else HiddenUpstream)(scenario, feedback)
     clients = [maker(seat) for seat in _seats(scenario, seed)]
     tallies = ClosedLoop(scenario, upstream, clients, Random(f"{seed}/delays")).run()
     record = Record(scenario, ideal_of(scenario, seed), tallies, upstream.neighbour_took)
@@ -178,6 +180,8 @@ def _seats(scenario: Scenario, seed: int) -> list[Seat]:
             max_in_flight=scenario.clients.max_in_flight,
             workers=scenario.workers,
             told_limit=scenario.limit_at(0.0),
+            told_limits=scenario.limits_at(0.0),
+            charge=scenario.charge if scenario.is_mixed else None,
         )
         for index, (backlog, joined_at) in enumerate(zip(backlogs, scenario.clients.joins, strict=True))
     ]

@@ -16,11 +16,11 @@ from simulations.plot import plot
 from simulations.report import Cell, as_json, gather, table
 from simulations.results_page import page
 from simulations.runs import Result, Task, maker_of, run_all
-from simulations.scenario import FEEDBACK, Scenario
+from simulations.scenario import DEFAULT_POLICY, FEEDBACK, Scenario
 from simulations.scenario_files import load_scenario, scenario_names
 
 HAMMERING = frozenset({"naive", "sdk-2-retries", "sdk-10-retries"})  # a hundred refusals for each acceptance
-HAMMERING_SECONDS = 600.0
+HAMMERING_SECONDS = 300.0
 BROKEN = 1  # exit code: a bound does not hold
 
 
@@ -35,7 +35,7 @@ class BadInput(click.ClickException):
 @click.option("--all", "every", is_flag=True, help="all scenarios that come with the program")
 @click.option("--fast", is_flag=True, help="the few that are done in well under a minute")
 @click.option("--policy", "contenders", multiple=True, metavar="NAME", help="policy, peer or module:Class; repeatable")
-@click.option("--peers", is_flag=True, help="all policies and peers beside, once; who just hammers, for 10 min")
+@click.option("--peers", is_flag=True, help="all policies and peers beside, once; who just hammers, for 5 min")
 @click.option("--feedback", "modes", multiple=True, type=click.Choice(FEEDBACK), help="what answers tell; repeatable")
 @click.option("--seeds", type=click.IntRange(1, 10_000), default=1, show_default=True, help="runs of each, from seed 0")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), metavar="FILE", help="write all figures")
@@ -57,7 +57,7 @@ def simulate(
     try:
         chosen = _chosen(scenarios, every=every, fast=fast)
         tasks = _tasks(chosen, contenders, modes, seeds, with_plot)
-        tasks = _with_peers(tasks) if peers else tasks
+        tasks = with_peers(tasks) if peers else tasks
         _check(tasks)
         _check_folders(json_file, results)
     except ValueError as error:
@@ -95,8 +95,8 @@ def _tasks(
     return tasks
 
 
-def _with_peers(tasks: Sequence[Task]) -> list[Task]:
-    """After the runs of each scenario and mode those of all who are not in it yet, once."""
+def with_peers(tasks: Sequence[Task]) -> list[Task]:
+    """After the runs of each scenario and mode those of all who are not in it yet: once, the default with all seeds."""
     found: list[Task] = []
     for _, group in groupby(tasks, key=lambda task: (task.scenario.name, task.feedback)):
         found += (there := list(group))
@@ -104,7 +104,8 @@ def _with_peers(tasks: Sequence[Task]) -> list[Task]:
         for name in dict.fromkeys([*registry.BUILT_IN, *PEERS]):
             if name not in names and name != "fixed":  # it is told a rate; fixed-80 is told the limit
                 world = _shortened(scenario) if name in HAMMERING else scenario
-                found.append(evolve(there[0], contender=name, scenario=world))
+                seeds = {task.seed for task in there} if name == DEFAULT_POLICY else {there[0].seed}
+                found += (evolve(there[0], contender=name, scenario=world, seed=seed) for seed in sorted(seeds))
     return found
 
 

@@ -9,26 +9,16 @@ from collections import deque
 from math import ceil, exp, inf, isfinite
 from random import Random
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from policies.contract import Hints
+from simulations.client import NOTHING, Answer, Attempt, Told
 from simulations.limits import quotas_of
-from simulations.quota import Concurrency, Quota, Quotas, SlidingLog
+from simulations.quota import Concurrency, Quota, Quotas, SlidingLog, Standing
 from simulations.scenario import HEADERS, NONE, Latency, Neighbour, Outage, Scenario, Span
 from simulations.slope import Slope
 
-NOTHING = Hints()
 UNKNOWN_DELAY = 1.0  # seconds; the hint for a refusal whose end nobody knows (concurrency)
-
-
-@frozen
-class Answer:
-    """What an arrival came to. status: 200, 429, 502 or 503. queued: seconds of waiting within the upstream."""
-
-    status: int
-    retry_after: float | None = None
-    hints: Hints = NOTHING
-    queued: float = 0.0
 
 
 ACCEPTED = Answer(200)
@@ -64,21 +54,24 @@ class HiddenUpstream:
         self._slope = Slope(habits.slope_seconds, habits.slope_free) if habits.slope_seconds else None
         self._neighbours = deque(sorted(at for each in scenario.neighbours for at in _asks(each)))
 
-    def arrive(self, now: float, cost: float) -> Answer:
+    def arrive(self, attempt: Attempt, now: float) -> Answer:
         """The fate of one attempt."""
         if self._neighbours:
             self.advance(now)
         for outage in self._outages:
             if outage.start <= now < outage.until:
                 return Answer(outage.status)
-        delay = self._take(now, cost)
+        delay = self._take(now, attempt.cost)
         if delay > 0:
             return self._refusal(now, delay)
         hints = self._hints(now) if self.feedback == HEADERS else NOTHING
         queued = self._queue(now) if self._speed else 0.0
         return Answer(200, None, hints, queued) if hints is not NOTHING or queued else ACCEPTED
 
-    def left(self) -> None:
+    def answers(self, attempt: Attempt, begins_at: float, ends_at: float) -> None:
+        """An accepted attempt will have its answer between these instants."""
+
+    def left(self, attempt: Attempt, now: float) -> None:  # noqa: ARG002 - the shape that both upstreams share
         """An accepted attempt is over."""
         if self._gives_back:
             self._quotas.leave()
@@ -114,18 +107,20 @@ class HiddenUpstream:
         told = float(ceil(delay)) if isfinite(delay) else UNKNOWN_DELAY if self._gives_back else None
         return Answer(429, told, self._hints(now) if self.feedback == HEADERS else NOTHING)
 
-    def _hints(self, now: float) -> Hints:
-        """As a provider prints them: whole units, and no period."""
-        quota = self._quotas.by_dimension.get(self.scenario.dimension)
-        if quota is None:
-            return NOTHING
-        standing = quota.standing(now)
-        return Hints(limit=float(round(standing.limit)), remaining=float(int(standing.remaining)), reset=standing.reset)
+    def _hints(self, now: float) -> Told:
+        dimension = self.scenario.dimension
+        quota = self._quotas.by_dimension.get(dimension)
+        return NOTHING if quota is None else {dimension: printed(quota.standing(now))}
 
     def _queue(self, now: float) -> float:
         began_at = max(now, self._free_at)
         self._free_at = began_at + 1 / self._speed
         return began_at - now
+
+
+def printed(standing: Standing) -> Hints:
+    """As a provider prints it: whole units, and no period."""
+    return Hints(limit=float(round(standing.limit)), remaining=float(int(standing.remaining)), reset=standing.reset)
 
 
 def _asks(neighbour: Neighbour) -> list[float]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from attrs import field, frozen
 from attrs.validators import instance_of, optional
 
+from simulations.charging import CHARGES
 from simulations.dialects.table import COMPATIBLE
 from simulations.faults import FAULTS
 from simulations.hinting import FORMS
@@ -21,15 +22,16 @@ from simulations.ranges import (
     as_spans,
     as_words,
     limit_steps,
+    maybe,
+    maybe_whole,
     rate_steps,
     share_steps,
 )
 from simulations.steps import Steps
 
 QUOTAS = ("bucket", "fixed", "fixed-first", "sliding", "sliding-refused", "none")
-CHARGES = ("up-front", "input", "settled")
-
-
+# Dialects by the controller's names.
+SPOKEN = ("openai", "azure", "anthropic", "gemini", "gemini-openai", "deepseek", "vllm")
 SHARE = Within(0.0, 1.0, "share of attempts")
 
 
@@ -50,33 +52,35 @@ class Profile:
         validator=Within(0.001, LONGEST, "seconds"),
         metadata=about("seconds", "length of a window, and of what headers announce"),
     )
-    window: float | None = field(
-        default=None,
-        validator=Within(0.001, LONGEST, "seconds", or_else=(None,)),
-        metadata=about("seconds", "enforced in windows of this length, though announced per period; none: the period"),
+    window: float | None = maybe(
+        0.001, LONGEST, "seconds", "enforced in windows of this length, though announced per period; none: the period"
     )
-    burst: float | None = field(
-        default=None,
-        validator=Within(1.0, LARGEST, "requests", or_else=(None,)),
-        metadata=about("requests", "what a full bucket lets through at once; none: one window's limit"),
+    burst: float | None = maybe(
+        1.0, LARGEST, "requests", "what a full bucket lets through at once; none: one window's limit"
     )
-    tokens_per_minute: float | None = field(
-        default=None,
-        validator=Within(1.0, LARGEST, "LLM tokens per minute", or_else=(None,)),
-        metadata=about("LLM tokens per minute", "a second bucket"),
+    tokens_per_minute: float | None = maybe(
+        1.0, LARGEST, "LLM tokens per minute", "a second limit, on input and output together"
+    )
+    input_tokens_per_minute: float | None = maybe(1.0, LARGEST, "LLM tokens per minute", "a limit on the input alone")
+    output_tokens_per_minute: float | None = maybe(1.0, LARGEST, "LLM tokens per minute", "a limit on the output alone")
+    calendar_minutes: bool = field(
+        default=False,
+        validator=OneOf((True, False)),
+        metadata=about("", "LLM tokens are counted by calendar minutes, not in buckets that hold a minute's worth"),
     )
     charge: str = field(
-        default="up-front",
+        default="larger",
         validator=OneOf(CHARGES),
         metadata=about(
-            "", "LLM tokens booked on arrival: max_tokens if larger, or input; settled: corrected at the end"
+            "",
+            "LLM tokens booked: the larger of input and max_tokens on arrival; up-front: their sum; input: that alone; "
+            "produced: the output as it is produced; settled: the sum, corrected at the end",
         ),
     )
-    concurrency: int | None = field(
-        default=None,
-        validator=Within(1, 1_000_000, "attempts at once", or_else=(None,), whole=True),
-        metadata=about("attempts", "answered at once; more are refused"),
+    requests_per_day: float | None = maybe(
+        1.0, LARGEST, "requests", "a limit on each day of the calendar (UTC), whose refusals say so"
     )
+    concurrency: int | None = maybe_whole(1, 1_000_000, "attempts at once", "answered at once; more are refused")
     refuse_share: Steps | None = field(
         default=None,
         converter=share_steps,
@@ -92,21 +96,15 @@ class Profile:
         validator=Within(1.0, LARGEST, "requests"),
         metadata=about("requests", "so many within slope_seconds are never too steep"),
     )
-    served_per_second: float | None = field(
-        default=None,
-        validator=Within(0.001, LARGEST, "requests per second", or_else=(None,)),
-        metadata=about("requests per second", "speed of a queue without end that all must pass; none: no queue"),
+    served_per_second: float | None = maybe(
+        0.001, LARGEST, "requests per second", "speed of a queue without end that all must pass; none: no queue"
     )
     outages: tuple[tuple[float, float], ...] = field(
         default=(),
         converter=as_spans,
         metadata=about("seconds", "[[from, until], ...] after the start, in which nothing is answered"),
     )
-    outage_status: int | None = field(
-        default=None,
-        validator=Within(400, 599, "HTTP status", or_else=(None,), whole=True),
-        metadata=about("HTTP status", "of an outage; none: every connection is reset"),
-    )
+    outage_status: int | None = maybe_whole(400, 599, "HTTP status", "of an outage; none: every connection is reset")
     latency: float = field(
         default=0.5,
         validator=Within(0.0, LONGEST, "seconds"),
@@ -122,6 +120,9 @@ class Profile:
         validator=Within(0.0, 1.0, "share of the latency"),
         metadata=about("share of the latency", "passed before the head and the first event of a stream"),
     )
+    output_speed: float | None = maybe(
+        0.1, LARGEST, "LLM tokens per second", "the output takes that much longer than the latency; none: no longer"
+    )
     refusal_delay: float = field(
         default=0.05, validator=Within(0.0, LONGEST, "seconds"), metadata=about("seconds", "from arrival to a refusal")
     )
@@ -129,6 +130,11 @@ class Profile:
         default=20,
         validator=Within(1, 100_000, "words", whole=True),
         metadata=about("words", "mean length of an answer"),
+    )
+    words_per_event: int = field(
+        default=1,
+        validator=Within(1, 100_000, "words", whole=True),
+        metadata=about("words", "in each event of a stream; a larger value makes long answers cheaper to simulate"),
     )
     thoughts: int = field(
         default=0,
@@ -148,11 +154,7 @@ class Profile:
         metadata=about("", "what goes wrong, with commas between them: each as often as the others"),
     )
     fault_share: float = field(default=1.0, validator=SHARE, metadata=about("", "of attempts that meet a fault"))
-    fault_at: int | None = field(
-        default=None,
-        validator=Within(0, 100_000, "events", or_else=(None,), whole=True),
-        metadata=about("events", "that come whole before the fault; none: drawn"),
-    )
+    fault_at: int | None = maybe_whole(0, 100_000, "events", "that come whole before the fault; none: drawn")
     error_share: float = field(default=0.0, validator=SHARE, metadata=about("", "answered with error_status"))
     error_status: int = field(
         default=500,
@@ -198,6 +200,11 @@ class Profile:
         default="openai",
         validator=OneOf(tuple(COMPATIBLE)),
         metadata=about("", "shape of error bodies under OpenAI's paths"),
+    )
+    dialect: str = field(
+        default="openai",
+        validator=OneOf(SPOKEN),
+        metadata=about("", "what `sim:` is asked in unless --dialect says otherwise; over HTTP the path decides"),
     )
     api_key: str | None = field(
         default=None,

@@ -8,6 +8,7 @@ from attrs import NOTHING, fields
 
 from simulations.dialects.contract import KINDS
 from simulations.knobs import Profile
+from simulations.profile import load_profile, profile_names
 from simulations.steps import Steps
 
 INTRO = """# Parameters of the simulated upstream
@@ -17,7 +18,8 @@ parameters as in a URL's query: `steady?rate=50&fault=in-band-rate,reset&fault_s
 names are the keys of the files, and of `[upstream]` in a scenario. What may step over time is a number or
 `[[from_seconds, number], ...]`.
 
-One provider answers in several dialects, all from the same quotas; the request's path decides:
+One provider answers in several dialects, all from the same quotas; the request's path decides. What `dialect` says is
+only what `tidegate run --base-url sim:NAME` asks in, and the key of Azure, DeepSeek and vLLM is OpenAI's.
 
 - `/v1/chat/completions` and `/v1/embeddings`, also under `/v1beta/openai`, `/openai/v1`, `/api/v1`, Azure's
   `/openai/deployments/NAME` or no prefix: OpenAI, with errors as `wording` says. Key: `Authorization: Bearer` or
@@ -28,11 +30,11 @@ One provider answers in several dialects, all from the same quotas; the request'
   Vertex AI's paths: Gemini. Key: `x-goog-api-key`, `?key=`, `Authorization: Bearer`.
 
 `GET /_sim/statistics` tells what it saw, `POST /_sim/reset` begins anew. `attempts` = `accepted` + `refused` (by
-requests, tokens, concurrency, slope, dice, outage) + `rejected` (by status); `errors` are the accepted ones that met a
-fault, and `refused_during_hold` counts attempts sent though a Retry-After had been heard of. A prompt's key in
-`attempts_by_prompt` is the first 16 hex digits of the SHA-256 of its messages in OpenAI's form, as JSON with sorted
-keys, without blanks, in ASCII; the other dialects are turned into that form, so a prompt has one key, and one answer,
-in all of them.
+requests, tokens, input_tokens, output_tokens, requests_per_day, concurrency, slope, dice, outage) + `rejected` (by
+status); `errors` are the accepted ones that met a fault, and `refused_during_hold` counts attempts sent though a
+Retry-After had been heard of. A prompt's key in `attempts_by_prompt` is the first 16 hex digits of the SHA-256 of its
+messages in OpenAI's form, as JSON with sorted keys, without blanks, in ASCII; the other dialects are turned into that
+form, so a prompt has one key, and one answer, in all of them.
 """
 
 FAULT_WORDS: Mapping[str, str] = {
@@ -95,10 +97,36 @@ def page() -> str:
         "http-KIND": f"the dialect's HTTP status and words for that kind of trouble: {kinds}",
         "in-band-KIND": "status 200 and, after some events, the same trouble in the stream (or as the body)",
     }
-    parts = [INTRO, "## Parameters\n", "| name | default | unit | meaning |", "|---|---|---|---|", *_parameters()]
+    parts = [
+        INTRO,
+        "## Profiles\n",
+        "| name | requests | LLM tokens per minute | booked | asked in |",
+        "|---|---|---|---|---|",
+    ]
+    parts += [*map(_profile, profile_names()), ""]
+    parts += ["## Parameters\n", "| name | default | unit | meaning |", "|---|---|---|---|", *_parameters()]
     parts += ["", "## `fault`\n", *_words({**FAULT_WORDS, **families})]
     parts += ["", "## `manners`\n", *_words(MANNER_WORDS), "", "## `hint`\n", *_words(FORM_WORDS)]
     return "\n".join(parts) + "\n"
+
+
+def _profile(name: str) -> str:
+    profile = load_profile(name)
+    requests = []
+    if profile.quota != "none":
+        kind = {"bucket": "bucket", "fixed": "calendar"}.get(profile.quota, profile.quota)
+        window = "" if profile.window is None else f" in windows of {profile.window:g} s"
+        requests.append(f"{profile.per_second.at(0.0) * 60:g} a minute ({kind}{window})")
+    requests += [] if profile.requests_per_day is None else [f"{profile.requests_per_day:g} a day"]
+    requests += [] if profile.concurrency is None else [f"{profile.concurrency} at once"]
+    requests += [] if profile.served_per_second is None else [f"a queue, {profile.served_per_second:g} a second"]
+    limits = {
+        "": profile.tokens_per_minute,
+        " in": profile.input_tokens_per_minute,
+        " out": profile.output_tokens_per_minute,
+    }
+    tokens = ", ".join(f"{limit:,.0f}{word}" for word, limit in limits.items() if limit is not None)
+    return f"| `{name}` | {', '.join(requests)} | {tokens} | {profile.charge if tokens else ''} | {profile.dialect} |"
 
 
 def _parameters() -> Iterator[str]:

@@ -1,5 +1,7 @@
 """The laws of a policy in the closed loop: alone against a hidden limit, through the daemon's own limiter.
 
+That of several clients on one limit stands in simulations/sharing.py.
+
 Bounds are wide enough for every sensible policy and tight enough for each fault that they are named after; how good
 a policy is, as opposed to sound, is for the scenarios to say. Half the limit is what additive increase keeps of a
 window of a minute in the worst phase; seven probes a minute are what a hold that doubles from one second sends.
@@ -16,6 +18,7 @@ from hypothesis.strategies import SearchStrategy
 
 from policies.law import Law, Subject
 from policies.laws import TRACE_LAWS
+from simulations.sharing import Sharing, shares_told, sharings, takes_too_much
 from simulations.trial import MOST_ATTEMPTS, Fate, Incident, Setting, Trial
 
 LEAST = 0.5  # of the limit, late in a run
@@ -205,4 +208,14 @@ LOOP_LAWS: tuple[Law[Setting], ...] = (
     ),
 )
 
-LAWS: tuple[Law[object], ...] = (*TRACE_LAWS, *LOOP_LAWS)  # type: ignore[arg-type]  # each draws its own cases
+SHARING_LAW: Law[Sharing] = Law(
+    name="key_is_shared",
+    statement="Two to four equal clients share 360 a minute: nobody starves, Jain's index is 0.75 in the second hour.",
+    source="Chiu and Jain 1989: fairness; Jain, Chiu and Hawe 1984: the index",
+    cases=sharings(),
+    complaint=takes_too_much,
+    story=shares_told,
+    costs=50,
+)
+
+LAWS: tuple[Law[object], ...] = (*TRACE_LAWS, *LOOP_LAWS, SHARING_LAW)  # type: ignore[arg-type]  # each draws its own cases

@@ -13,19 +13,24 @@ from heapq import heappop, heappush
 from math import inf
 from random import Random
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
+from controller import outcome
 from controller.adaptive import AdaptiveBucket
+from controller.charges import Charge, Meter
+from controller.gates import limiter_maker
+from controller.knowledge import Lessons
 from controller.limiter import Limiter
-from controller.outcome import Answer, Completed, Failed, Kind, Throttled
+from controller.outcome import Completed, Failed, Kind, Throttled, Usage
 from controller.permits import Blocked, Booking, Cost, Decision, Wait
 from controller.retry import Backoff
+from controller.settings import Settings
 from policies import registry
 from policies.contract import Hints, Scope
-from simulations.client import Attempt, Send
+from simulations.client import Answer, Attempt, Send, Told
 from simulations.workload import Backlog
 
-WHOLE = Completed(answer=Answer(text="", finish_reason="stop", model=None, usage=None, body={}))
+WHOLE = Completed(answer=outcome.Answer(text="", finish_reason="stop", model=None, usage=None, body={}))
 LOST = Failed(kind=Kind.SERVER, message="lost", status=502)
 
 
@@ -59,13 +64,16 @@ class Curve:
 
 @define(eq=False)
 class LimiterClient:
-    """Sends what `backlog` holds as `limiter` allows. unit: one unit of `dimension` in the backlog's costs."""
+    """Sends what `backlog` holds as `limiter` allows. unit: one unit of `dimension` in the backlog's costs.
+
+    meter: of the daemon, where requests and LLM tokens are both counted."""
 
     limiter: Limiter
     backlog: Backlog
     rng: Random  # of the pauses after lost attempts
     dimension: str = "requests"
     unit: float = 1.0
+    meter: Meter | None = None
     curve: Curve = field(factory=Curve, init=False)
     _again: deque[_Ticket] = field(factory=deque, init=False)  # refused ones: they go first
     _late: list[tuple[float, int, Send]] = field(factory=list, init=False)  # lost ones, by the end of their pause
@@ -90,6 +98,8 @@ class LimiterClient:
         sends: list[Send] = []
         ticket = self._head(now)
         while ticket is not None:
+            if self.meter is not None and ticket.send.sized is not None:
+                ticket.cost = self.meter.reserve(ticket.send.sized.seen)
             answer = self.limiter.admit(ticket.cost, now, owner=ticket.owner, waited=ticket.waited)
             if isinstance(answer, Wait):
                 ticket.waited, self._blocked, self._wake_at = answer, answer.by, answer.until
@@ -138,34 +148,38 @@ class LimiterClient:
         """Attempts are numbered in the order in which they were admitted."""
         self._open[attempt.number] = self._admitted.popleft()
 
-    def accepted(self, attempt: Attempt, now: float, hints: Hints) -> None:
+    def accepted(self, attempt: Attempt, now: float, answer: Answer) -> None:
         """2xx headers."""
-        self._changed(self.limiter.accept(self._open[attempt.number], self._told(hints), now))
+        self._changed(self.limiter.accept(self._open[attempt.number], self._in_units(answer.hints), now))
 
-    def refused(self, attempt: Attempt, now: float, status: int, retry_after: float | None, hints: Hints) -> None:
+    def refused(self, attempt: Attempt, now: float, answer: Answer) -> None:
         """The prompt goes to the front again."""
+        scope = Scope.OVERLOAD if answer.status != 429 else Scope.DIMENSION if answer.dimension else Scope.UNKNOWN
         refusal = Throttled(
-            status=status,
+            status=answer.status,
             message="",
-            scope=Scope.UNKNOWN if status == 429 else Scope.OVERLOAD,
-            retry_after=retry_after,
-            hints=self._told(hints),
+            scope=scope,
+            retry_after=answer.retry_after,
+            hints=self._in_units(answer.hints),
+            dimension=answer.dimension,
         )
         settlement = self.limiter.settle(self._open.pop(attempt.number), refusal, now)
-        self._again.append(self._ticket(Send(attempt.prompt, attempt.cost)))
+        self._again.append(self._ticket(Send(attempt.prompt, attempt.cost, attempt.sized)))
         self._blocked = None
         self._changed(settlement.decisions)
 
     def ended(self, attempt: Attempt, now: float, ok: bool) -> None:
         """A lost prompt comes back after a pause, or is given up when its failure budget is spent."""
-        settlement = self.limiter.settle(self._open.pop(attempt.number), WHOLE if ok else LOST, now)
+        booking = self._open.pop(attempt.number)
+        true_cost = self._true_cost(attempt, booking) if ok else None
+        settlement = self.limiter.settle(booking, WHOLE if ok else LOST, now, true_cost=true_cost)
         if not ok:
             self._blocked = None
             failures = self._failures.get(attempt.prompt, 0) + settlement.spends_budget
             self._failures[attempt.prompt] = failures
             pause = self._backoff.pause(LOST, failures, self.rng)
             if pause is not None:
-                heappush(self._late, (now + pause, attempt.number, Send(attempt.prompt, attempt.cost)))
+                heappush(self._late, (now + pause, attempt.number, Send(attempt.prompt, attempt.cost, attempt.sized)))
         self._changed(settlement.decisions)
 
     def _changed(self, decisions: tuple[Decision, ...]) -> None:
@@ -176,25 +190,33 @@ class LimiterClient:
         if decisions or self._blocked is not Blocked.RATE:
             self._wake_at = -inf
 
-    def _told(self, hints: Hints) -> dict[str, Hints]:
-        if hints.limit is None:
-            return {}
-        unit, remaining = self.unit, hints.remaining
-        scaled = Hints(
-            limit=hints.limit / unit,
-            remaining=None if remaining is None else remaining / unit,
-            reset=hints.reset,
-            period=hints.period,
-        )
-        return {self.dimension: scaled}
+    def _true_cost(self, attempt: Attempt, booking: Booking) -> Cost | None:
+        """By usage, which the meter learns from."""
+        sized = attempt.sized
+        if self.meter is None or sized is None:
+            return None
+        usage = Usage(input_tokens=sized.asked.input_tokens, output_tokens=sized.output_tokens)
+        return self.meter.settle(sized.seen, booking.cost, WHOLE, usage)
+
+    def _in_units(self, told: Told) -> Told:
+        if self.unit == 1.0 or not told:
+            return told
+        return {name: _scaled(hints, self.unit) for name, hints in told.items()}
+
+
+def _scaled(hints: Hints, unit: float) -> Hints:
+    limit, remaining = hints.limit, hints.remaining
+    scaled = None if limit is None else limit / unit
+    return evolve(hints, limit=scaled, remaining=None if remaining is None else remaining / unit)
 
 
 @frozen(kw_only=True)
 class Seat:
     """What every client is made with.
 
-    unit: the cost in the backlog of one typical request. told_limit: such costs per second, only for those that are
-    told the hidden limit. workers: only for pools.
+    unit: the cost in the backlog of one typical request. told_limit, told_limits: such costs per second, and the same
+    by dimension, only for those that are told the hidden limits. workers: only for pools. charge: how LLM tokens are
+    booked where they are counted beside requests; see simulations.charging.
     """
 
     backlog: Backlog
@@ -205,13 +227,25 @@ class Seat:
     max_in_flight: int
     workers: int
     told_limit: float
+    told_limits: Mapping[str, float] = field(factory=dict)
+    charge: str | None = None
 
 
 def make_limiter_client(policy: str, options: Mapping[str, str], seat: Seat) -> LimiterClient:
     """A client that is driven by a policy, by name; raises ValueError for one that there is not."""
-    policy_class = registry.find(policy)
-    made = policy_class(registry.make_options(policy_class, options), seed=seat.seed, now=seat.joined_at)
-    limiter = Limiter({seat.dimension: AdaptiveBucket(made, seat.joined_at)}, seat.max_in_flight)
-    client = LimiterClient(limiter, seat.backlog, Random(f"{seat.seed}/pauses"), seat.dimension, seat.unit)
+    if seat.charge is None:
+        policy_class = registry.find(policy)
+        made = policy_class(registry.make_options(policy_class, options), seed=seat.seed, now=seat.joined_at)
+        limiter, meter = Limiter({seat.dimension: AdaptiveBucket(made, seat.joined_at)}, seat.max_in_flight), None
+    else:
+        limiter, meter = _as_the_daemon(policy, options, seat), Meter(Charge(seat.charge))
+    client = LimiterClient(limiter, seat.backlog, Random(f"{seat.seed}/pauses"), seat.dimension, seat.unit, meter)
     client.curve.add(seat.joined_at, limiter.statistics(seat.joined_at).refill_rate[seat.dimension])
     return client
+
+
+def _as_the_daemon(policy: str, options: Mapping[str, str], seat: Seat) -> Limiter:
+    """With the dimensions of LLM tokens asleep."""
+    pairs = tuple(f"{key}={value}" for key, value in options.items())
+    settings = Settings(policy=policy, policy_option=pairs, seed=seat.seed, max_in_flight=seat.max_in_flight)
+    return limiter_maker(settings)(seat.joined_at, Lessons(), {})

@@ -85,7 +85,7 @@ def unmeasured(scenario: Scenario, metric: str) -> str | None:
         "refused_in_outage": (scenario.outages, "there is no outage"),
         "finished": (scenario.workload.prompts, "workload.prompts is not given"),
         "first_token": (scenario.habits.served_per_second, "there is no queue (habits.served_per_second)"),
-        "overshoot": (scenario.dimension != "tokens", "the limit counts LLM tokens"),
+        "overshoot": (scenario.dimension != "tokens" and not scenario.is_mixed, "the limit counts LLM tokens"),
     }
     there, words = missing.get(metric, (True, ""))
     return None if there else words
@@ -109,7 +109,9 @@ def _possible(record: Record, start: float, end: float) -> float:
 
 
 def _fair(record: Record, start: float, end: float) -> float:
-    """By the limit's integral: what a steady client could have had, and what there was to do."""
+    """By the limit's integral: what a steady client could have had, and what there was to do; a mix has none."""
+    if record.scenario.is_mixed:
+        return record.ideal.between(start, end)
     limit = allowed(record.scenario, start, end)
     return min(limit - _neighbours_part(record, start, end), record.ideal.between(start, end))
 
@@ -186,7 +188,7 @@ def _recovery(record: Record) -> float | None:
 def _overshoot(record: Record) -> float | None:
     """Looked at once a second: the trailing minute's attempts over what the limit allowed in it."""
     scenario, sent_at = record.scenario, record.sent_at
-    if scenario.dimension == "tokens" or scenario.limit_at(0.0) == inf:
+    if scenario.dimension == "tokens" or scenario.is_mixed or scenario.limit_at(0.0) == inf:
         return None
     steps, most = limit_steps(scenario), 0.0
     for second in range(1, ceil(scenario.duration) + 1):

@@ -1,7 +1,19 @@
 """The most that any client could have got accepted: one that knows the hidden limit and takes what there is.
 
-Greedy is best for every quota here: taking earlier never delays what can be taken later. It counts every window it
-touches, so that even a perfectly paced client stays a little below it (in two hours of minutes by 1 %).
+Counted are units of the limit, and prompts where requests and LLM tokens are both limited. First come, first served:
+the head of the queue goes as soon as all limits let it, and nobody overtakes it. Such a greedy schedule is best for
+every quota here, and for several together. Let another schedule accept the prompts at s1 <= s2 <= ..., the greedy one
+at g1 <= g2 <= ..., and all before the i-th no later than the other. At the instant si, whatever of them still counts in
+a window, a log or a bucket under the greedy schedule counts under the other as well, in each dimension: what came
+earlier leaves earlier. So prompt i fits by si, and gi <= si.
+
+What a prompt comes to in each dimension is booked when it is accepted, in whole: max_tokens where nothing comes back,
+else what the answer turns out to be, which the oracle knows. Where the upstream holds more until it gives some back,
+this is a bound from above. Where it books the output only when it is produced, a client may be ahead of the oracle by
+what is under way at the end, of two hours a tenth of a per cent: the oracle does not borrow from beyond the end.
+
+It counts every window it touches, so that even a perfectly paced client stays a little below it (in two hours of
+minutes by 1 %). The refusals it would need to find all that out are none.
 """
 
 from __future__ import annotations
@@ -14,12 +26,13 @@ from random import Random
 
 from attrs import field, frozen
 
+from simulations.charging import Booked
 from simulations.knobs import Profile
 from simulations.limits import quotas_of
 from simulations.quota import Concurrency
 from simulations.scenario import Clients, Latency, Outage, Scenario
 from simulations.steps import Steps
-from simulations.workload import Backlog, Workload
+from simulations.workload import Arrival, Backlog, Workload
 
 LEAST_WAIT = 1e-6  # seconds; a rounded delay must not be asked for ever
 
@@ -57,7 +70,6 @@ class _World:
 
 def ideal_of(scenario: Scenario, seed: int) -> Ideal:
     """Of all clients together, with no neighbour about; the slope and the router are not counted against anyone."""
-    is_random = bool(scenario.workload.phases or scenario.workload.prompt_sigma)
     return _ideal(
         _World(
             upstream=scenario.upstream,
@@ -68,7 +80,7 @@ def ideal_of(scenario: Scenario, seed: int) -> Ideal:
             clients=scenario.clients,
             workload=scenario.work,
             latency=scenario.latency,
-            seed=seed if is_random else 0,
+            seed=seed if scenario.workload.is_random else 0,
         )
     )
 
@@ -93,17 +105,23 @@ def _ideal(world: _World) -> Ideal:
         now = max(now, backlog.next_at())
         if now >= world.duration:
             return Ideal(tuple(at), tuple(accumulate(costs)))
-        cost = backlog.next_cost
-        wait = max([_outage_left(world, now), *(q.ask(now, cost if name == "tokens" else 1.0) for name, q in quotas)])
+        cost = backlog.head.cost
+        booked = _booked(world, backlog.head)
+        wait = max([_outage_left(world, now), *(quota.ask(now, booked.get(name, 1.0)) for name, quota in quotas)])
         if wait > 0:
             now += max(wait, LEAST_WAIT)
             continue
         for name, quota in quotas:
-            quota.take(now, cost if name == "tokens" else 1.0)
+            quota.take(now, booked.get(name, 1.0))
         backlog.take()
         at.append(now)
         costs.append(cost)
         now += pace
+
+
+def _booked(world: _World, prompt: Arrival) -> Booked:
+    """What it comes to in all, by dimension; 1 in those that are not there."""
+    return {"tokens": prompt.cost} if prompt.sized is None else prompt.sized.booked(world.upstream.charge)
 
 
 def _outage_left(world: _World, now: float) -> float:
@@ -129,6 +147,6 @@ def allowed(scenario: Scenario, start: float, end: float) -> float:
 
 def limit_steps(scenario: Scenario) -> Steps:
     """The hidden limit in units per second over time; asked only where there is one."""
-    if scenario.dimension == "requests" and scenario.upstream.quota != "none":
+    if scenario.dimension == "requests" and not scenario.is_mixed and scenario.upstream.quota != "none":
         return scenario.upstream.per_second
     return Steps.constant(scenario.limit_at(0.0))

@@ -1,9 +1,10 @@
 """What other people's tools do, from their published rules, as clients of the closed loop; for comparison only.
 
-All of them are a pool of workers before a gate. A worker takes a prompt, comes to the gate, sends when the gate lets it
-pass, and is busy until the answer is over. Refused, it sleeps as long as its tool's retry rule says and comes to the
-gate again, or gives the prompt up. Each gate names its source; what a rule needs that a simulation does not have (error
-texts, polling threads, locks) is left out and said so. None shares code with our limiter or policies.
+Most are a pool of workers before a gate; those that count LLM tokens too are in peers_tokens. A worker takes
+a prompt, comes to the gate, sends when the gate lets it pass, and is busy until the answer is over. Refused, it sleeps
+as long as its tool's retry rule says and comes to the gate again, or gives the prompt up. Each gate names its source;
+what a rule needs that a simulation does not have (error texts, polling threads, locks) is left out and said so. None
+shares code with our limiter or policies.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from random import Random
 from attrs import define, field
 
 from policies.contract import Hints
-from simulations.client import Attempt, Client, Send
+from simulations.client import Answer, Attempt, Client, Send, Told
 from simulations.limiter_client import Seat
 from simulations.peers_gate import Gate, News
 from simulations.peers_limits import DataDesigner, VectorArc
 from simulations.peers_plain import Curator, Fixed, Naive, SdkBackoff
 from simulations.peers_rates import Botocore, Lance, Mlflow
+from simulations.peers_tokens import cookbook, curator_of_both
 from simulations.workload import Backlog
+
+SILENT = Hints()
 
 
 @define(eq=False)
@@ -83,18 +87,19 @@ class WorkerPool:
         """Attempts are numbered in the order of `act`."""
         self._open[attempt.number] = self._leaving.pop(0)
 
-    def accepted(self, attempt: Attempt, now: float, hints: Hints) -> None:
+    def accepted(self, attempt: Attempt, now: float, answer: Answer) -> None:
         """The head of a 2xx."""
         self._now = now
         ticket, mark = self._open[attempt.number]
-        self.gate.accepted(News(now=now, mark=mark, tries=ticket.tries, hints=hints))
+        self.gate.accepted(News(now=now, mark=mark, tries=ticket.tries, hints=_only(answer.hints)))
 
-    def refused(self, attempt: Attempt, now: float, status: int, retry_after: float | None, hints: Hints) -> None:
+    def refused(self, attempt: Attempt, now: float, answer: Answer) -> None:
         """A 429, or an overload, which most tools take for any other fault."""
         self._now = now
         ticket, mark = self._open.pop(attempt.number)
-        news = News(now=now, mark=mark, tries=ticket.tries, retry_after=retry_after, hints=hints)
-        self._again(ticket, self.gate.refused(news) if status == 429 else self.gate.lost(news))
+        hints = _only(answer.hints)
+        news = News(now=now, mark=mark, tries=ticket.tries, retry_after=answer.retry_after, hints=hints)
+        self._again(ticket, self.gate.refused(news) if answer.status == 429 else self.gate.lost(news))
 
     def ended(self, attempt: Attempt, now: float, ok: bool) -> None:
         """Over, or lost."""
@@ -116,8 +121,17 @@ class WorkerPool:
             heappush(self._sleeping, (self._now + pause, next(self._order), ticket))
 
 
+def _only(told: Told) -> Hints:
+    """These gates know of one limit: where there are several, of that on requests."""
+    return told["requests"] if "requests" in told else next(iter(told.values()), SILENT)
+
+
 def _pool(gate: Callable[[Seat, Random], Gate], seat: Seat) -> Client:
     return WorkerPool(gate(seat, Random(f"{seat.seed}/peer")), seat.backlog, seat.workers)
+
+
+def _curator(seat: Seat) -> Client:
+    return _pool(lambda _, __: Curator(100_000.0 if seat.dimension == "tokens" else 200.0), seat)
 
 
 PEERS: Mapping[str, Callable[[Seat], Client]] = {
@@ -129,6 +143,7 @@ PEERS: Mapping[str, Callable[[Seat], Client]] = {
     "vector-arc": partial(_pool, lambda _, rng: VectorArc(rng)),
     "mlflow": partial(_pool, lambda _, __: Mlflow()),
     "botocore": partial(_pool, lambda _, rng: Botocore(rng)),
-    "curator": partial(_pool, lambda seat, _: Curator(100_000.0 if seat.dimension == "tokens" else 200.0)),
+    "curator": lambda seat: _curator(seat) if seat.charge is None else curator_of_both(seat.backlog),
+    "cookbook": lambda seat: cookbook(seat.backlog, seat.told_limits),
     "fixed-80": partial(_pool, lambda seat, _: Fixed(0.8 * seat.told_limit)),
 }

@@ -24,7 +24,7 @@ from simulations.dialects.table import dialect_of, request_of
 from simulations.faults import Around, spoil
 from simulations.hinting import EMPTY, FORMS, IN_TEXT, http_date
 from simulations.knobs import Profile
-from simulations.limits import UNKNOWN_DELAY, Limits
+from simulations.limits import PER_DAY, UNKNOWN_DELAY, Limits
 from simulations.manners import PADDING, padded, spoken, written
 from simulations.quota import Refusal
 from simulations.script import Ending, Headers, Script, delayed, in_one_piece, streamed
@@ -128,20 +128,28 @@ class Provider:
             return script
         self._admissions[asked.digest] += 1
         rng = Random(f"{self.seed}/{asked.digest}/{self._admissions[asked.digest]}")
-        script = delayed(self._answer(caller, asked, rng), self._limits.queue(caller.now))
-        self._census.admitted(asked, script, self._limits.charge(asked))
+        queued, headers = self._limits.queue(caller.now), self._limit_headers(caller)
+        answer = self._written(caller, asked)
+        script = delayed(self._script(caller, answer, headers, rng), queued)
+        begins_at, ends_at = caller.now + (script.head_at or 0.0), caller.now + script.ends_at
+        self._limits.owe(caller.number, asked, answer.output_tokens, begins_at=begins_at, ends_at=ends_at)
+        self._census.admitted(asked, script, round(self._limits.charge(asked)["tokens"]))
         return script
 
-    def _answer(self, caller: Caller, asked: Asked, rng: Random) -> Script:
-        profile, headers = self.profile, self._limit_headers(caller)
+    def _written(self, caller: Caller, asked: Asked) -> Answer:
+        profile = self.profile
+        choices = write_choices(asked, self.seed, profile.words, profile.thoughts, profile.words_per_event)
+        return Answer(asked=asked, choices=spoken(choices, profile.manners), number=caller.number, seed=self.seed)
+
+    def _script(self, caller: Caller, answer: Answer, headers: Headers, rng: Random) -> Script:
+        profile, asked = self.profile, answer.asked
         latency = profile.latency * rng.lognormvariate(0.0, profile.latency_spread)
+        first = latency * profile.first_token
+        latency += 0.0 if profile.output_speed is None else answer.output_tokens / profile.output_speed
         fault = self._draw_fault(rng)
-        choices = spoken(write_choices(asked, self.seed, profile.words, profile.thoughts), profile.manners)
-        answer = Answer(asked=asked, choices=choices, number=caller.number, seed=self.seed)
-        self._limits.owe(caller.number, asked, asked.input_tokens + answer.output_tokens)
         if asked.stream:
             kind = "application/json" if asked.as_array else "text/event-stream"
-            events, first = caller.dialect.events(answer), latency * profile.first_token
+            events = caller.dialect.events(answer)
             script = streamed(caller.number, events, first, latency, (("content-type", kind), *headers))
             script = padded(script, caller.dialect.padding(answer)) if PADDING in profile.manners else script
         else:
@@ -180,7 +188,8 @@ class Provider:
             dimension=refusal.dimension,
             standing=self._limits.standing(caller.now, refusal.dimension),
             told=told if form in IN_TEXT and (told is None or told >= 0) else None,
-            per_day=form == "per-day",
+            cost=round(self._limits.charge(asked).get(refusal.dimension, 1)),
+            per_day=form == "per-day" or refusal.dimension == PER_DAY,
         )
         said = caller.dialect.say(Trouble(kind="rate", message="", number=caller.number, refusing=refusing), asked)
         hint = () if retry_after is None else FORMS[form](retry_after, self._wall(caller.now))

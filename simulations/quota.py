@@ -13,8 +13,8 @@ All instants are seconds on one clock that never goes back. Limits may step over
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Mapping
 from math import floor, inf
 
 from attrs import define, field, frozen
@@ -91,46 +91,63 @@ class SlidingLog:
     limit: Steps
     period: float
     counts_refused: bool = False
-    _log: deque[tuple[float, float]] = field(factory=deque, init=False)  # (instant, cost), oldest first
-    _used: float = field(default=0.0, init=False)
+    _at: list[float] = field(factory=list, init=False)  # instants, oldest first
+    _sums: list[float] = field(factory=list, init=False)  # of the costs up to and with each
+    _first: int = field(default=0, init=False)  # of those that have not run out
+    _run_out: float = field(default=0.0, init=False)  # the sum of the others
+    _rises: bool = field(default=True, init=False)  # nothing was given back, so the sums are in order
 
     def ask(self, now: float, cost: float) -> float:
         """Seconds until enough of the log has run out, or until the limit steps."""
         self._forget(now)
-        used, waiting = self._used, iter(self._log)
-        expiring = next(waiting, None)
-        for instant in self._instants(now):
-            while expiring is not None and expiring[0] + self.period <= instant + TOLERANCE:
-                used -= expiring[1]
-                expiring = next(waiting, None)
-            if used + cost <= self.limit.at(instant) + TOLERANCE:
+        begin = now
+        for end in (*self.limit.changes_after(now), inf):
+            instant = max(begin, self._fits_at(cost, self.limit.at(begin)))
+            if instant < end:
                 return instant - now
+            begin = end
         return inf
 
     def take(self, now: float, cost: float) -> None:
         """Enter it in the log."""
         self._forget(now)
-        self._log.append((now, cost))
-        self._used += cost
+        self._rises = self._rises and cost >= 0
+        self._sums.append(cost + (self._sums[-1] if self._sums else self._run_out))
+        self._at.append(now)
 
     def standing(self, now: float) -> Standing:
         """Reset is when the oldest entry runs out."""
         self._forget(now)
         limit = self.limit.at(now)
-        reset = self._log[0][0] + self.period - now if self._log else 0.0
+        reset = self._at[self._first] + self.period - now if self._first < len(self._at) else 0.0
         return Standing(limit=limit, remaining=max(0.0, limit - self._used), reset=max(0.0, reset))
 
-    def _instants(self, now: float) -> Iterator[float]:
-        yield now
-        changes = self.limit.changes_after(now)
-        if not changes:  # the common case, without sorting a long log
-            yield from (at + self.period for at, _ in self._log)
-            return
-        yield from sorted([*changes, *(at + self.period for at, _ in self._log)])
+    @property
+    def _used(self) -> float:
+        return self._sums[-1] - self._run_out if self._first < len(self._at) else 0.0
+
+    def _fits_at(self, cost: float, limit: float) -> float:
+        """The instant from which on so much has run out that the cost fits below that limit."""
+        too_much = self._used + cost - limit - TOLERANCE
+        if too_much <= 0:
+            return -inf
+        wanted, count = self._run_out + too_much, len(self._sums)
+        if self._rises:  # hammering makes logs of ten thousands
+            index = bisect_left(self._sums, wanted, self._first)
+        else:
+            index = next((each for each in range(self._first, count) if self._sums[each] >= wanted), count)
+        return self._at[index] + self.period if index < count else inf
 
     def _forget(self, now: float) -> None:
-        while self._log and self._log[0][0] + self.period <= now + TOLERANCE:
-            self._used -= self._log.popleft()[1]
+        first, count = self._first, len(self._at)
+        while first < count and self._at[first] + self.period <= now + TOLERANCE:
+            first += 1
+        if first == self._first:
+            return
+        self._run_out, self._first = self._sums[first - 1], first
+        if 2 * first > count + 1000:
+            del self._at[:first], self._sums[:first]
+            self._first = 0
 
 
 @define(eq=False)

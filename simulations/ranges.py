@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TypeVar
 
-from attrs import Attribute, frozen
+from attrs import Attribute, field, frozen
 
 from simulations.steps import Steps
 
@@ -90,6 +90,22 @@ def as_spans(value: object) -> object:
 def about(unit: str, meaning: str) -> dict[str, str]:
     """A parameter's metadata."""
     return {"unit": unit, "help": meaning}
+
+
+def maybe(low: float, high: float, unit: str, meaning: str) -> float | None:
+    """A parameter that is a number, or none."""
+    made: float | None = field(
+        default=None, validator=Within(low, high, unit, or_else=(None,)), metadata=about(unit, meaning)
+    )
+    return made
+
+
+def maybe_whole(low: int, high: int, unit: str, meaning: str) -> int | None:
+    """A parameter that is a whole number, or none."""
+    made: int | None = field(
+        default=None, validator=Within(low, high, unit, or_else=(None,), whole=True), metadata=about(unit, meaning)
+    )
+    return made
 
 
 def rate_steps(value: object) -> Steps | None:

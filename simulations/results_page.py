@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from simulations.bounds import METRICS
 from simulations.report import PAIR, Cell, pair, text_of
-from simulations.scenario import FEEDBACK
+from simulations.scenario import DEFAULT_POLICY, FEEDBACK
 
 TOLD = {
     "none": "Answers tell nothing: a 429 has no hint",
@@ -18,7 +18,7 @@ CLEARLY = (1.0, 0.2)  # points of goodput and of the share of 429s
 INTRO = """# Results of the simulator
 
 Written by `{command}`; do not edit. Each figure is a mean over {seeds} seeds, ± the standard deviation between them;
-one without ± is of seed 0 alone. `naive` and the `sdk-*` peers are cut off after ten minutes: they only hammer.
+one without ± is of seed 0 alone. `naive` and the `sdk-*` peers are cut off after five minutes: they only hammer.
 
 Goodput is what was accepted, in percent of what a client could have got that knows the hidden limit and touches every
 window; the figure behind the slash is the share of 429s in percent. Read them together: who hammers gets 99 / 99.
@@ -66,7 +66,7 @@ def _details(cells: Sequence[Cell]) -> Iterator[str]:
 
 def _beaten(cells: Sequence[Cell]) -> Iterator[str]:
     """Peers that find the limit themselves and do better in goodput and refusals at once."""
-    defaults = {(cell.scenario.name, cell.feedback): cell for cell in cells if cell.is_bounded}
+    defaults = {(cell.scenario.name, cell.feedback): cell for cell in cells if cell.contender == DEFAULT_POLICY}
     rivals = [cell for cell in cells if cell.contender in ADAPTIVE]
     if not rivals:
         return

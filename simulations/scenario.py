@@ -16,11 +16,14 @@ from attrs import field, frozen
 
 from controller.settings import Settings
 from simulations.bounds import Bounds
+from simulations.charging import CHARGES, Booked
 from simulations.knobs import Profile
 from simulations.ranges import LARGEST, LONGEST, OneOf, Within
+from simulations.sizes import prompts_per_second
 from simulations.workload import Workload
 
 DEFAULT_POLICY = Settings().policy  # the daemon's own
+TOKENS = ("tokens", "input_tokens", "output_tokens")
 NONE, RETRY_AFTER, HEADERS = "none", "retry-after", "headers"
 FEEDBACK = (NONE, RETRY_AFTER, HEADERS)  # what answers tell: nothing; Retry-After; that and limit, remaining, reset
 
@@ -94,6 +97,7 @@ class Habits:
     slope_free: float = field(default=20.0, validator=Within(0.0, LARGEST, "requests"))  # that many always pass
     served_per_second: float = field(default=0.0, validator=Within(0.0, 10_000.0, "requests per second"))
     """An unbounded queue that is worked off at this speed and delays heads and ends; 0: no queue."""
+    says_which: bool = field(default=True, validator=OneOf((True, False)))  # with a mix: a 429 names the limit
 
 
 @frozen(kw_only=True)
@@ -104,6 +108,8 @@ class Clients:
     max_in_flight: int = field(default=100_000, validator=Within(1, 1_000_000, "attempts", whole=True))
     workers: int = field(default=0, validator=Within(0, 1_000_000, "workers", whole=True))
     """For peers that are pools of workers; 0: as many as twice the limit keeps busy for 10 s."""
+    charge: str | None = field(default=None, validator=OneOf((None, *CHARGES)))
+    """With a mix: how they believe that LLM tokens are booked; None: as they are."""
 
     def __attrs_post_init__(self) -> None:
         """Somebody must send."""
@@ -140,6 +146,8 @@ class Scenario:
             raise ValueError("upstream: there is no limit at all; give rate, limit, tokens_per_minute or concurrency")
         if not self.limit_at(0.0) > 0:
             raise ValueError("upstream: the limit is 0 at the start; let an outage do that")
+        if self.is_mixed and (self.neighbours or self.habits.hides_429 or self.habits.served_per_second):
+            raise ValueError("workload.mix: no neighbours, no hidden 429s and no queue beside it")
         for mode in self.bounds:
             if mode not in self.feedback:
                 raise ValueError(f"bounds.{mode}: that feedback mode is not run")
@@ -150,12 +158,26 @@ class Scenario:
         return self.policy or DEFAULT_POLICY
 
     @property
+    def is_mixed(self) -> bool:
+        """Requests and LLM tokens are both counted, and prompts are the unit of all figures."""
+        return bool(self.workload.mix)
+
+    @property
+    def charge(self) -> str:
+        """How clients believe that LLM tokens are booked."""
+        return self.clients.charge or self.upstream.charge
+
+    @property
     def dimension(self) -> str:
-        """The quota dimension that headers tell of and that costs are counted in."""
+        """The quota dimension that costs are counted in, and the only one unless there is a mix."""
+        if self.is_mixed:
+            return "requests"
         return "tokens" if self.upstream.quota == "none" and self.upstream.tokens_per_minute else "requests"
 
     def limit_at(self, now: float) -> float:
         """The hidden limit in units per second, outages and neighbours left out; inf where there is none."""
+        if self.is_mixed:
+            return prompts_per_second(self.workload.mix, self.upstream.charge, self.limits_at(now))
         if self.dimension == "tokens":
             assert self.upstream.tokens_per_minute is not None
             return self.upstream.tokens_per_minute / 60
@@ -165,6 +187,15 @@ class Scenario:
             return self.habits.served_per_second
         places = self.upstream.concurrency
         return inf if places is None else places / self.latency.mean_end()
+
+    def limits_at(self, now: float) -> Booked:
+        """All hidden limits on rates, per second, by dimension."""
+        limits = {} if self.upstream.quota == "none" else {"requests": self.upstream.per_second.at(now)}
+        for name in TOKENS:
+            per_minute = getattr(self.upstream, f"{name}_per_minute")
+            if per_minute is not None:
+                limits[name] = per_minute / 60
+        return limits
 
     @property
     def workers(self) -> int:

@@ -19,6 +19,7 @@ from simulations.bounds import Bound, Bounds
 from simulations.measures import unmeasured
 from simulations.profile import make_profile
 from simulations.scenario import Clients, Habits, Latency, Neighbour, Outage, Scenario, Span
+from simulations.sizes import Kind
 from simulations.traces import read_trace
 from simulations.workload import Phase, Workload
 
@@ -126,7 +127,7 @@ def _check_bounds(scenario: Scenario) -> None:
 
 def _workload(table: Table, read_beside: Callable[[str], str]) -> Workload:
     if "trace" not in table:
-        return _made("workload", Workload, table, phases=_phases)
+        return _made("workload", Workload, table, phases=_phases, mix=_mix)
     _check_keys(table, ("trace", "prompts"), "workload.", " with a trace")
     name = str(table["trace"])
     arrivals = _named("workload.trace", lambda: read_trace(name, read_beside(name)))
@@ -176,6 +177,13 @@ def _phases(value: object) -> tuple[Phase, ...]:
             case _:
                 raise ValueError(f"[[from_seconds, prompts_per_second], ...], not {value!r}")
     return tuple(phases)
+
+
+def _mix(value: object) -> tuple[Kind, ...]:
+    rows = value if isinstance(value, list) else [None]
+    if not rows or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("give it as [[workload.mix]]")
+    return tuple(_made("kind", Kind, row) for row in rows if isinstance(row, dict))
 
 
 def _bounds(mode: str, table: Table) -> Bounds:

@@ -14,9 +14,12 @@ import trio
 import trio.testing
 from attrs import frozen
 
-from controller.daemon import Gates, Parts, limiter_maker, serve
+from controller.assemble import charge_of
+from controller.charges import Meters
+from controller.daemon import Parts, serve
 from controller.decisions import DecisionLog
 from controller.dialects.table import dialect_for
+from controller.gates import Gates, limiter_maker
 from controller.identity import Identities
 from controller.intake import Intake, read_prompts
 from controller.journal import Append, Journal
@@ -37,10 +40,14 @@ Meddle = Callable[[Stop], Awaitable[None]]  # what happens to the run from outsi
 
 @frozen(kw_only=True)
 class VirtualRun:
-    """What came out. results: the lines written; decisions: the log's lines; elapsed: virtual seconds."""
+    """What came out. results: the lines written; decisions: the log's lines; elapsed: virtual seconds.
+
+    written_at: seconds after the start, one for each result.
+    """
 
     exit: Exit
     results: tuple[dict[str, JSON], ...]
+    written_at: tuple[float, ...]
     decisions: tuple[str, ...]
     tally: Tally
     intake: Intake
@@ -54,7 +61,7 @@ async def nothing(stop: Stop) -> None:
 
 
 def run_virtual(
-    lines: Iterable[bytes],
+    lines: Iterable[bytes] | Source,
     provider: Provider,
     settings: Settings,
     *,
@@ -81,7 +88,7 @@ def make_deterministic(seed: int) -> None:
 
 @frozen
 class _Virtual:
-    lines: Iterable[bytes]
+    lines: Iterable[bytes] | Source
     provider: Provider
     settings: Settings
     done: frozenset[bytes]
@@ -90,6 +97,7 @@ class _Virtual:
 
     async def main(self) -> VirtualRun:
         written: list[bytes] = []
+        written_at: list[float] = []
         decisions: list[str] = []
         intake = Intake(identities=Identities(), done=self.done)
         journal = Journal(name="memory", append=_appender(written))
@@ -98,10 +106,12 @@ class _Virtual:
         async def read(
             accept_prompt: Callable[[Prompt], Awaitable[None]], accept_result: Callable[[Result], Awaitable[None]]
         ) -> None:
-            await read_prompts([memory_source(self.lines)], intake, accept_prompt, accept_result)
+            source = self.lines if isinstance(self.lines, Source) else memory_source(self.lines)
+            await read_prompts([source], intake, accept_prompt, accept_result)
 
         async def write(results: list[Result]) -> None:
             await journal.write([dump_result(result) for result in results])
+            written_at.extend(trio.current_time() - started_at for _ in results)
 
         started_at = trio.current_time()
         log = DecisionLog(lambda line: decisions.append(line.decode()), started_at)
@@ -113,6 +123,7 @@ class _Virtual:
                 write=write,
                 upstream=upstream,
                 gates=Gates(limiter_maker(self.settings), log),
+                meters=Meters(charge_of(self.settings, upstream.dialect)),
                 defaults=self.defaults,
                 tally=tally,
                 stop=stop,
@@ -122,6 +133,7 @@ class _Virtual:
         return VirtualRun(
             exit=code,
             results=tuple(json.loads(line) for chunk in written for line in chunk.split(b"\n") if line),
+            written_at=tuple(written_at),
             decisions=tuple(decisions),
             tally=tally,
             intake=intake,
@@ -133,7 +145,7 @@ class _Virtual:
         return Upstream(
             transport=SimulatedTransport(self.provider),
             base_url=BASE_URL,
-            dialect=dialect_for("openai", BASE_URL),
+            dialect=dialect_for(self.settings.dialect or self.provider.profile.dialect, BASE_URL),
             timeouts=self.settings.timeouts,
         )
 
@@ -148,14 +160,19 @@ def _appender(written: list[bytes]) -> Append:
 
 def memory_source(lines: Iterable[bytes]) -> Source:
     """Lines as a source that can be read once."""
+    return timed_source((0.0, line) for line in lines)
+
+
+def timed_source(lines: Iterable[tuple[float, bytes]]) -> Source:
+    """The same, each line from an instant on (seconds after the source is opened, in order)."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[ReadChunk]:
-        remaining = iter(lines)
+        remaining, opened_at = iter(lines), trio.current_time()
 
         async def read_chunk() -> bytes:
-            await trio.lowlevel.checkpoint()
-            line = next(remaining, None)
+            at, line = next(remaining, (0.0, None))
+            await trio.sleep_until(opened_at + at)
             return b"" if line is None else line + b"\n"
 
         yield read_chunk

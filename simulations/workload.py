@@ -1,7 +1,8 @@
 """What clients want answered: prompts by number, with the instant at which each is there and its cost.
 
 An endless backlog, so many prompts, Poisson arrivals in phases, or the lines of a trace. Costs are 1, or LLM tokens:
-a fixed reserve for the answer plus a lognormal prompt.
+a fixed reserve for the answer plus a lognormal prompt. With a mix (simulations.sizes) each prompt costs 1 and brings
+its LLM tokens along.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from attrs import define, evolve, field, frozen
 
 from simulations.client import Send
 from simulations.ranges import LARGEST, Within
+from simulations.sizes import Kind, Sized, draw_all
 
 
 @frozen
@@ -23,6 +25,7 @@ class Arrival:
 
     at: float
     cost: float
+    sized: Sized | None = None
 
 
 @frozen
@@ -45,11 +48,19 @@ class Workload:
     output_reserve: float = field(default=0.0, validator=Within(0.0, LARGEST, "LLM tokens"))
     prompt_median: float = field(default=0.0, validator=Within(0.0, LARGEST, "LLM tokens"))
     prompt_sigma: float = field(default=0.0, validator=Within(0.0, 3.0, "sigma of a lognormal"))
+    mix: tuple[Kind, ...] = ()  # requests and LLM tokens are both counted
 
     def __attrs_post_init__(self) -> None:
         """What no single field can know."""
         if any(later.start <= earlier.start for earlier, later in pairwise(self.phases)):
             raise ValueError("phases must be in order")
+        if self.mix and (self.output_reserve or self.prompt_median or self.arrivals is not None):
+            raise ValueError("a mix says how large prompts are: give no other sizes and no trace")
+
+    @property
+    def is_random(self) -> bool:
+        """Another seed makes other prompts or other arrivals."""
+        return bool(self.phases or self.prompt_sigma or self.mix)
 
     @property
     def typical_cost(self) -> float:
@@ -72,11 +83,22 @@ class Workload:
         if self.arrivals is not None:
             yield from self.arrivals
             return
+        if self.mix:
+            yield from self._mixed(rng)
+            return
         if not self.phases and self.prompt_median <= 0:
             yield from repeat(Arrival(0.0, self._cost(rng)))
         at = self._next_at(0.0, rng)
         while at < inf:
             yield Arrival(at, self._cost(rng))
+            at = self._next_at(at, rng)
+
+    def _mixed(self, rng: Random) -> Iterator[Arrival]:
+        at = self._next_at(0.0, rng)
+        for sized in draw_all(self.mix, rng):
+            if at == inf:
+                return
+            yield Arrival(at, 1.0, sized)
             at = self._next_at(at, rng)
 
     def _next_at(self, at: float, rng: Random) -> float:
@@ -120,15 +142,15 @@ class Backlog:
         return inf if self._head is None else self._joined_at + self._head.at
 
     @property
-    def next_cost(self) -> float:
-        """Of the next prompt; asked only while there is one."""
+    def head(self) -> Arrival:
+        """The next prompt; asked only while there is one."""
         assert self._head is not None
-        return self._head.cost
+        return self._head
 
     def take(self) -> Send:
         """The next prompt; only when its instant has come."""
         assert self._head is not None
-        taken = Send(self._number, self._head.cost)
+        taken = Send(self._number, self._head.cost, self._head.sized)
         self._number += 1
         self._head = next(self._source, None)
         return taken

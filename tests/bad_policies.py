@@ -35,7 +35,7 @@ class PlainOptions:
         metadata={"unit": "units/s", "help": "refill_rate before any answer"},
     )
     increase: float = field(
-        default=0.02, validator=validators.gt(0), metadata={"unit": "units/s per unit", "help": "of every success"}
+        default=0.01, validator=validators.gt(0), metadata={"unit": "units/s per s", "help": "of busy time"}
     )
 
 
@@ -51,12 +51,19 @@ class Plain:
         self.hold = 0.0  # s, the last pause
         self.newest = self.epoch = -1
         self.probing = False
+        self.now = 0.0
+        self.first_at: float | None = None  # the first admission
+        self.sent: list[tuple[float, float]] = []  # (instant, units) of the last 10 s
         self.pace = Pace(refill_rate=options.start_rate, capacity=1.0)
 
     def on(self, event: Event) -> Pace:
         """See `policies.contract.Policy.on`."""
+        self.now = event.now
         if isinstance(event, Admitted):
             self.newest = max(self.newest, event.permit)
+            self.first_at = event.now if self.first_at is None else self.first_at
+            self.sent = [(at, units) for at, units in self.sent if at > event.now - 10.0]
+            self.sent.append((event.now, event.cost))
         elif isinstance(event, Accepted):
             self.accepted(event)
         elif isinstance(event, Refused):
@@ -70,7 +77,7 @@ class Plain:
             self.probing = False
             self.pace = evolve(self.pace, unresolved_limit=None, drain=False, reason=Reason.CLEARED)
         elif self.may_grow(event):
-            self.grow(self.options.increase * event.cost)
+            self.grow(self.options.increase * event.cost / event.refill_rate)
 
     def refused(self, event: Refused) -> None:
         if self.is_stale(event):
@@ -97,8 +104,14 @@ class Plain:
         return event.limited_by is LimitedBy.RATE
 
     def grow(self, units: float) -> None:
-        new = min(self.pace.refill_rate + units, 2 * self.pace.refill_rate)
-        self.pace = evolve(self.pace, refill_rate=new, reason=Reason.INCREASE)
+        new = min(self.pace.refill_rate + units, 2 * self.pace.refill_rate, self.most())
+        if new > self.pace.refill_rate:
+            self.pace = evolve(self.pace, refill_rate=new, reason=Reason.INCREASE)
+
+    def most(self) -> float:
+        lately = sum(units for at, units in self.sent if at > self.now - 9.999)  # an age in a snapshot is rounded
+        elapsed = 0.0 if self.first_at is None else self.now - self.first_at
+        return max(self.options.start_rate, 2.2 * lately / min(10.0, max(elapsed, 1.0)))
 
     def factor(self, event: Refused) -> float:
         del event
@@ -115,6 +128,8 @@ class Plain:
             "newest": self.newest,
             "epoch": self.epoch,
             "probing": self.probing,
+            "sending_for": None if self.first_at is None else now - self.first_at,
+            "sent": [[now - at, units] for at, units in self.sent],
         }
 
     @classmethod
@@ -128,9 +143,13 @@ class Plain:
                 "newest": int() as newest,
                 "epoch": int() as epoch,
                 "probing": bool() as probing,
+                "sending_for": None | float() as sending_for,
+                "sent": list() as sent,
             }:
                 policy = cls(options, seed=seed, now=now)
                 policy.hold, policy.newest, policy.epoch, policy.probing = hold, newest, epoch, probing
+                policy.first_at = None if sending_for is None else now - sending_for
+                policy.sent = [(now - age, units) for age, units in sent]
                 policy.pace = Pace(
                     refill_rate=rate,
                     capacity=1.0,
@@ -415,3 +434,50 @@ class SlowsOnSuccess(Plain):
 
     def grow(self, units: float) -> None:
         self.pace = evolve(self.pace, refill_rate=self.pace.refill_rate / (1 + units))
+
+
+class GrowsOnLittle(Plain):
+    """Counts the seconds of sending and not the pauses between them."""
+
+    def most(self) -> float:
+        return math.inf
+
+
+class ForgetsTheBlock(Plain):
+    """An old success that comes while it probes tells it that the block is over: the next refusal is another cut."""
+
+    reopened = False
+
+    def on(self, event: Event) -> Pace:
+        """What is stale changes nothing that can be seen."""
+        stale = isinstance(event, Accepted) and self.is_stale(event)
+        self.reopened = self.probing and (self.reopened or stale)
+        return super().on(event)
+
+    def refused(self, event: Refused) -> None:
+        again = self.reopened and event.scope is not Scope.OVERLOAD and not self.is_stale(event)
+        super().refused(event)
+        if again:
+            self.reopened = False
+            self.pace = evolve(self.pace, refill_rate=self.factor(event) * self.pace.refill_rate)
+
+    def snapshot(self, now: float) -> dict[str, JSON]:
+        """With what it believes."""
+        return {**super().snapshot(now), "reopened": self.reopened}
+
+    @classmethod
+    def restore(cls, options: PlainOptions, snapshot: Mapping[str, JSON], *, seed: int, now: float) -> Self:
+        """See `policies.contract.Policy`."""
+        policy = super().restore(options, snapshot, seed=seed, now=now)
+        policy.reopened = snapshot.get("reopened") is True
+        return policy
+
+
+class GrabsWhatOthersLeave(Plain):
+    """Who has much takes more, and hardly yields; who has little is refused just as often, and does."""
+
+    def grow(self, units: float) -> None:
+        super().grow(4 * units if self.pace.refill_rate > 2.5 else units)
+
+    def factor(self, event: Refused) -> float:
+        return 0.97 if self.pace.refill_rate > 2.5 else super().factor(event)

@@ -20,8 +20,9 @@ PATIENCE = 60.0  # s; only a hang is slower
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours without what a developer may have set."""
-    return {name: value for name, value in os.environ.items() if "TIDEGATE" not in name} | more
+    """Ours without what a developer may have set, and without a memory: no run begins where another test ended."""
+    ours = {name: value for name, value in os.environ.items() if "TIDEGATE" not in name}
+    return ours | {"TIDEGATE_REMEMBER": "no"} | more
 
 
 @contextmanager

@@ -10,9 +10,10 @@ import trio
 import trio.testing
 from attrs import define, field, frozen
 
-from controller.daemon import Gates, Parts, limiter_maker, serve
+from controller.daemon import Parts, serve
 from controller.dialects.contract import Dialect
 from controller.dialects.openai_chat import OpenAIChat
+from controller.gates import Gates, limiter_maker
 from controller.journal import Journal
 from controller.live import Live
 from controller.records import Prompt, Result, dump_result

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from controller.settings import Settings
 from policies.contract import JSON, Hints
 from simulations.bounds import METRICS
+from simulations.client import Answer
 from simulations.closed_loop import Attempt, Client, Run, Seat, Send, simulate, simulate_policy
 from simulations.limiter_client import make_limiter_client
 from simulations.oracle import ideal_of
@@ -73,16 +74,16 @@ class Watched:
         self.sends.append(attempt)
         self.client.sent(attempt, now)
 
-    def accepted(self, attempt: Attempt, now: float, hints: Hints) -> None:
+    def accepted(self, attempt: Attempt, now: float, answer: Answer) -> None:
         self.heads.append(attempt)
-        self.hints.append(hints)
-        self.client.accepted(attempt, now, hints)
+        self.hints.append(answer.hints.get("requests", Hints()))
+        self.client.accepted(attempt, now, answer)
 
-    def refused(self, attempt: Attempt, now: float, status: int, retry_after: float | None, hints: Hints) -> None:
-        self.refusals.append((now, retry_after))
-        self.statuses[status] += 1
-        self.hints.append(hints)
-        self.client.refused(attempt, now, status, retry_after, hints)
+    def refused(self, attempt: Attempt, now: float, answer: Answer) -> None:
+        self.refusals.append((now, answer.retry_after))
+        self.statuses[answer.status] += 1
+        self.hints.append(answer.hints.get("requests", Hints()))
+        self.client.refused(attempt, now, answer)
 
     def ended(self, attempt: Attempt, now: float, ok: bool) -> None:
         self.ends[ok] += 1

@@ -11,6 +11,7 @@ from attrs import evolve
 from policies.law import Law, Standing, Subject, Verdict
 from simulations import check as kit
 from simulations.laws import LAWS
+from simulations.sharing import Sharing, shares_told, takes_too_much
 
 BY_NAME = {law.name: law for law in LAWS}
 
@@ -29,6 +30,8 @@ BAD = [
     (bad_policies.WaitsForItsProbe, "lost_probe_leads_to_another"),
     (bad_policies.GrowsOnStaleSuccess, "stale_changes_nothing"),
     (bad_policies.NeverRecovers, "step_up_is_followed"),
+    (bad_policies.GrowsOnLittle, "growth_is_measured_by_what_was_sent"),
+    (bad_policies.ForgetsTheBlock, "order_of_answers_is_no_news"),
 ]
 BAD_IN_OTHER_WAYS = [
     (bad_policies.CutsPerRefusal, "one_cut_per_epoch"),
@@ -49,6 +52,12 @@ BAD_IN_OTHER_WAYS = [
     (bad_policies.ForgetsItsEpoch, "snapshot_continues"),
     (bad_policies.SaysOneDoesAnother, "pace_is_the_last_answer"),
     (bad_policies.SlowsOnSuccess, "success_never_lowers"),
+    (bad_policies.GrabsWhatOthersLeave, "key_is_shared"),
+]
+REFUSED_BY_ONE_LAW_ONLY = [
+    (bad_policies.GrowsOnLittle, "growth_is_measured_by_what_was_sent"),
+    (bad_policies.ForgetsTheBlock, "order_of_answers_is_no_news"),
+    (bad_policies.GrabsWhatOthersLeave, "key_is_shared"),
 ]
 
 
@@ -70,14 +79,45 @@ def test_every_other_law_refuses_a_policy_that_breaks_it(policy: type[bad_polici
     is_refused(policy, law)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("law", BY_NAME)
+@pytest.mark.parametrize(("policy", "own"), REFUSED_BY_ONE_LAW_ONLY)
+def test_what_one_law_refuses_no_other_would_have_found(policy: type[bad_policies.Plain], own: str, law: str) -> None:
+    verdict = verdict_on(policy, law, examples=60)
+    expected = Standing.BROKEN if law == own else Standing.HELD
+    assert verdict.standing is expected, "\n".join(kit.lines_of(verdict))
+
+
 def test_every_law_has_a_bad_policy_of_its_own() -> None:
     assert {law for _, law in [*BAD, *BAD_IN_OTHER_WAYS]} == set(BY_NAME)
 
 
-@pytest.mark.parametrize("law", BY_NAME)
+@pytest.mark.parametrize(
+    "law", [pytest.param(law, marks=pytest.mark.slow if law == "key_is_shared" else ()) for law in BY_NAME]
+)
 def test_the_sound_law_they_are_made_from_keeps_every_law(law: str) -> None:
     verdict = verdict_on(bad_policies.Plain, law, examples=10)
     assert verdict.standing is Standing.HELD, "\n".join(kit.lines_of(verdict))
+
+
+@pytest.mark.parametrize("kind", ["fixed", "bucket"])
+def test_in_ten_minutes_a_sound_policy_makes_room_for_a_late_comer_and_a_grabbing_one_does_not(kind: str) -> None:
+    case = Sharing(clients=2, kind=kind, apart=200.0, feedback="none", seed=0, length=600.0)
+    sound, grabbing = (
+        Subject(policy, bad_policies.PlainOptions())  # type: ignore[arg-type]  # as above
+        for policy in (bad_policies.Plain, bad_policies.GrabsWhatOthersLeave)
+    )
+    assert takes_too_much(sound, case) is None
+    complaint = takes_too_much(grabbing, case)
+    assert complaint is not None
+    assert "starves" in complaint or "Jain's index" in complaint
+    assert len(shares_told(grabbing, case)) == 13
+
+
+def test_the_two_orders_of_the_same_answers_are_told_one_after_the_other() -> None:
+    story = verdict_on(bad_policies.ForgetsTheBlock, "order_of_answers_is_no_news").story
+    assert story[0] == "in one order:"
+    assert story.count("in another:") == 1
 
 
 def test_the_smallest_case_is_told_line_by_line() -> None:
@@ -93,7 +133,7 @@ def test_the_smallest_case_is_told_line_by_line() -> None:
 
 def test_a_policy_that_raises_breaks_the_law_and_ends_the_story() -> None:
     verdict = verdict_on(bad_policies.Raises, "pace_can_be_kept")
-    assert verdict.text == "it raised ZeroDivisionError: after 0.02 units"
+    assert verdict.text == "it raised ZeroDivisionError: after 0.005 units"
     assert "it raised ZeroDivisionError" in verdict.story[-1]
 
 

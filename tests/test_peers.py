@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 
 from policies.contract import Hints
-from simulations.client import Attempt
+from simulations.client import Answer, Attempt
 from simulations.closed_loop import simulate
 from simulations.peers import PEERS, WorkerPool
 from simulations.peers_gate import Gate, News
@@ -44,7 +44,7 @@ def send_all(client: WorkerPool, now: float) -> list[Attempt]:
 def test_a_worker_is_busy_until_the_answer_is_over() -> None:
     client = pool(Naive(), prompts=3, workers=2)
     first, second = send_all(client, 0.0)
-    client.accepted(first, 0.5, Hints())
+    client.accepted(first, 0.5, Answer(200))
     assert client.wake_at() == inf
     client.ended(first, 8.0, True)
     assert [attempt.prompt for attempt in send_all(client, 8.0)] == [2]
@@ -55,7 +55,7 @@ def test_a_worker_is_busy_until_the_answer_is_over() -> None:
 def test_a_prompt_that_is_given_up_is_counted_and_frees_its_worker() -> None:
     client = pool(SdkBackoff(0, Random(1)), prompts=2, workers=1)
     (attempt,) = send_all(client, 0.0)
-    client.refused(attempt, 0.1, 429, None, Hints())
+    client.refused(attempt, 0.1, Answer(429))
     assert client.dropped == 1
     assert [each.prompt for each in send_all(client, 0.1)] == [1]
 

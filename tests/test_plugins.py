@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
+import attrs
+import bad_policies
 import pytest
+from attrs import validators
 from click.testing import CliRunner, Result
 
 from controller.settings import Settings
@@ -54,6 +58,15 @@ def test_its_fallback_is_in_the_decision_log_once() -> None:
 # -- the command
 
 
+@attrs.frozen(kw_only=True)
+class ChoosyOptions:
+    """What a stranger's options may look like."""
+
+    anything: float = 1.0
+    word: str = attrs.field(default="up", validator=validators.in_(("up", "down")), metadata={"help": "which way"})
+    most: int = attrs.field(default=3, validator=validators.lt(9), metadata={"unit": "units", "help": "at once"})
+
+
 def command(*arguments: str) -> Result:
     return CliRunner().invoke(kit.policies, arguments, standalone_mode=False)
 
@@ -69,8 +82,30 @@ def test_called_bare_it_lists_every_policy_with_its_options() -> None:
     result = command()
     assert result.return_value == 0
     assert "aimd: Additive increase, multiplicative decrease" in result.output
-    assert "decrease_factor=0.7: new rate = factor * old rate" in result.output
-    assert "start_rate=5.0 units/s: refill_rate before any answer" in result.output
+    assert "decrease_factor=0.7: new rate = factor * old rate; from 0.05 to 0.99" in result.output
+    assert "start_rate=5.0 units/s: refill_rate before any answer; from 1e-06 to 1e+06" in result.output
+    assert (
+        "refill_rate=1.0 units/s: the rate, whatever the upstream answers; more than 0, at most 1e+06" in result.output
+    )
+
+
+@pytest.mark.parametrize("name", registry.BUILT_IN)
+def test_every_option_is_listed_with_default_meaning_and_range(name: str) -> None:
+    listed = command().output.partition(f"{name}: ")[2].splitlines()[1:]
+    options = attrs.fields(registry.find(name).options_class)
+    assert [line.split("=")[0].strip() for line in listed[: len(options)]] == [each.name for each in options]
+    for line in listed[: len(options)]:
+        assert re.fullmatch(r"    \w+=[\d.e-]+( [^:]+)?: .+; (from \S+ to|more than \S+, at most) \S+", line), line
+
+
+def test_an_option_without_a_bound_or_with_a_choice_is_listed_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bad_policies.Plain, "options_class", ChoosyOptions)
+    monkeypatch.setitem(registry.BUILT_IN, "plain", bad_policies.Plain)
+    assert command().output.partition("plain: ")[2].splitlines()[1:4] == [
+        "    anything=1.0: ",
+        "    word=up: which way; one of up, down",
+        "    most=3 units: at once; less than 9",
+    ]
 
 
 def test_a_plug_in_that_cannot_be_imported_is_listed_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,19 +8,33 @@ from importlib import resources
 import pytest
 from attrs import fields
 
+from controller.dialects.table import DIALECTS
 from simulations import knobs_page
 from simulations.dialects.contract import KINDS
 from simulations.faults import FAULTS
 from simulations.hinting import FORMS
-from simulations.knobs import Profile
+from simulations.knobs import SPOKEN, Profile
 from simulations.manners import MANNERS
 from simulations.profile import load_profile, make_profile, profile_names
 
 
 def test_every_profile_in_the_box_loads() -> None:
-    assert profile_names() == ["anthropic-tier1", "flaky", "gemini-free", "hostile", "openai-tier1", "steady", "vllm"]
+    anthropic, gemini = [f"anthropic-{tier}" for tier in ("start", "tier1", "tier2", "tier4")], ["gemini-free"]
+    gemini += ["gemini-free-flash", "gemini-tier1", "gemini-tier2"]
+    rest = ["hostile", "openai-tier1", "openai-tier5", "steady", "vllm"]
+    assert profile_names() == [*anthropic, "azure", "deepseek", "flaky", *gemini, *rest]
     for name in profile_names():
         assert load_profile(name).name == name
+
+
+def test_every_profile_is_asked_in_a_dialect_that_there_is() -> None:
+    assert set(SPOKEN) <= DIALECTS.keys()
+
+
+@pytest.mark.parametrize("name", sorted({*profile_names()} - {"steady", "flaky", "hostile"}))
+def test_a_profile_of_a_provider_says_where_its_numbers_are_from(name: str) -> None:
+    text = resources.files("simulations").joinpath("profiles", f"{name}.toml").read_text(encoding="utf-8")
+    assert re.search(r"^# .*https://", text, re.MULTILINE)
 
 
 def test_steady_is_a_bucket_of_twenty_per_second() -> None:
@@ -57,7 +71,7 @@ def test_layers_come_from_a_scenario_as_well() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("stedy", "unknown profile 'stedy' (did you mean \"steady\"?); there are: anthropic-tier1, flaky, gemini-free"),
+        ("stedy", "unknown profile 'stedy' (did you mean \"steady\"?); there are: anthropic-start, anthropic-tier1"),
         ("", "unknown profile ''"),
         ("../steady", "unknown profile"),
         ("steady?latencey=1", "unknown parameter 'latencey' (did you mean \"latency\"?); there are: quota, rate"),

@@ -291,9 +291,10 @@ def test_odd_hints_do_no_harm(odd: float) -> None:
 # -- memory
 
 
-def test_a_limit_learnt_lately_is_approached_from_a_quarter_and_an_old_one_is_forgotten() -> None:
-    assert Sender(remembered=Remembered(limit=100.0, age=60.0)).policy.pace.refill_rate == 25.0
-    assert Sender(remembered=Remembered(limit=2.0, age=60.0)).policy.pace.refill_rate == 2.0
+def test_a_limit_learnt_lately_is_used_at_once_later_from_a_quarter_and_an_old_one_is_forgotten() -> None:
+    assert Sender(remembered=Remembered(limit=100.0, age=60.0)).policy.pace.refill_rate == 99.0
+    assert Sender(remembered=Remembered(limit=100.0, age=1200.0)).policy.pace.refill_rate == 25.0
+    assert Sender(remembered=Remembered(limit=2.0, age=1200.0)).policy.pace.refill_rate == 2.0
     assert Sender(remembered=Remembered(limit=100.0, age=7200.0)).policy.pace.refill_rate == 5.0
 
 

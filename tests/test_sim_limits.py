@@ -157,7 +157,9 @@ def test_an_outage_resets_or_has_a_status_and_ends() -> None:
 # -- LLM tokens
 
 
-@pytest.mark.parametrize(("charge", "passed"), [("up-front", 2), ("input", 600), ("settled", 2)])
+@pytest.mark.parametrize(
+    ("charge", "passed"), [("larger", 2), ("up-front", 1), ("input", 600), ("produced", 600), ("settled", 1)]
+)
 def test_tokens_are_charged_as_the_profile_says(charge: str, passed: int) -> None:
     provider = Provider(load_profile(f"steady?quota=none&tokens_per_minute=600&charge={charge}"))
     seen = [ask(provider, 0.0, "abc", max_tokens=300).status for _ in range(700)]
@@ -165,8 +167,8 @@ def test_tokens_are_charged_as_the_profile_says(charge: str, passed: int) -> Non
 
 
 def test_settling_gives_back_what_was_not_used() -> None:
-    provider = Provider(load_profile("steady?quota=none&tokens_per_minute=600&charge=settled&words=3"))
-    first = ask(provider, 0.0, max_tokens=600)
+    provider = Provider(load_profile("steady?quota=none&tokens_per_minute=602&charge=settled&words=3"))
+    first = ask(provider, 0.0, max_tokens=600)  # and 2 of input
     assert ask(provider, 0.0, max_tokens=500).status == 429
     provider.leave(first.number, 0.5)
     usage = json.loads(b"".join(piece.data for piece in first.pieces))["usage"]
@@ -205,7 +207,7 @@ def test_a_client_may_leave_a_held_connection_once_it_has_everything() -> None:
         ("manners=bom,polite", "manners must be any of padding, fields"),
         ("manners=3", "manners must be any of"),
         ("hint=wink", "hint must be one of usual, seconds, ms"),
-        ("charge=never", "charge must be one of up-front, input, settled"),
+        ("charge=never", "charge must be one of larger, up-front, input, produced, settled"),
         ("outages=[[5,2]]", "outages must be [[from_seconds, until_seconds], ...]"),
         ("outages=soon", "outages must be [[from_seconds, until_seconds], ...]"),
         ("refuse_share=2", "refuse_share must be a share of attempts, from 0 to 1"),

@@ -14,9 +14,10 @@ from click.testing import CliRunner
 from policies.aimd import Aimd
 from policies.contract import Accepted, Event, Pace
 from simulations.bounds import METRICS
-from simulations.commands import simulate
+from simulations.commands import simulate, with_peers
 from simulations.plot import plot
 from simulations.report import Cell
+from simulations.results_page import page as page_of
 from simulations.runs import Task, run_all, run_task
 from simulations.scenario_files import load_scenario
 
@@ -122,6 +123,28 @@ def test_the_results_page_is_written_by_the_command_and_says_by_which(small: str
     assert "| scenario | aimd |" in text
     assert "| small | " in text
     assert text.rstrip().endswith("None."), "no broken bounds"
+
+
+def test_the_results_page_names_a_peer_that_does_better_than_the_default_and_no_other(small: str) -> None:
+    task = Task(scenario=load_scenario(small), feedback="none", contender="aimd", seed=0)
+    figures = run_task(task).figures
+
+    def cell(contender: str, goodput: float, refused: float) -> Cell:
+        return Cell(task.scenario, "none", contender, [0], [{**figures, "goodput": goodput, "refused": refused}])
+
+    aimd = cell("aimd", 50.0, 9.0)  # whom the bounds are for
+    better = page_of([aimd, cell("recall", 90.0, 0.5), cell("mlflow", 95.0, 0.1)], "a command")
+    assert "- small, none: mlflow 95.0 / 0.10" in better
+    told = page_of([aimd, cell("recall", 90.0, 0.5), cell("curator", 95.0, 0.1), cell("lance", 95.0, 0.4)], "a command")
+    assert "- small, none: " not in told
+
+
+def test_with_peers_the_default_runs_with_all_seeds_and_the_others_with_one(small: str) -> None:
+    tasks = [Task(scenario=load_scenario(small), feedback="none", contender="aimd", seed=seed) for seed in range(3)]
+    seeds = [(task.contender, task.seed) for task in with_peers(tasks)]
+    assert [seed for name, seed in seeds if name == "recall"] == [0, 1, 2]
+    assert [seed for name, seed in seeds if name == "aimd"] == [0, 1, 2], "whom the bounds are for"
+    assert [seed for name, seed in seeds if name == "mlflow"] == [0]
 
 
 # -- when it says no

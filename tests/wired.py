@@ -17,9 +17,10 @@ from attrs import define, field, frozen
 from raw_server import Peer
 from wire_answers import Say
 
-from controller.daemon import Gates, Parts, limiter_maker, serve
+from controller.daemon import Parts, serve
 from controller.decisions import DecisionLog
 from controller.dialects.table import dialect_for
+from controller.gates import Gates, limiter_maker
 from controller.identity import Identities
 from controller.intake import Intake, read_prompts
 from controller.records import Prompt, Result, dump_result

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from attrs import define
 
+from controller.charges import Charge
 from controller.dialects.anthropic_fold import MessageFold, message_answer
 from controller.dialects.asking import (
     UnfitError,
@@ -73,6 +74,7 @@ class Anthropic:
     name: str = "anthropic"
     about: About = ABOUT
     refuses_inside_200: bool = False
+    charge: Charge = Charge.PRODUCED
 
     def request(self, base_url: str, prompt: Prompt) -> Request | Failed:
         """Streamed unless the line said otherwise."""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from attrs import frozen
 
+from controller.charges import Charge
 from controller.outcome import Answer, Delta, Failed, Outcome, Throttled, Usage
 from controller.records import Prompt
 from controller.sse import Event
@@ -68,6 +69,7 @@ class Dialect(Protocol):
     name: str
     about: About
     refuses_inside_200: bool  # accept at the first payload that is no error, not at the headers
+    charge: Charge  # how the provider books LLM tokens, as far as it says
 
     def request(self, base_url: str, prompt: Prompt) -> Request | Failed:
         """The request for a prompt, or why this dialect can't put it. `base_url` has no trailing slash."""

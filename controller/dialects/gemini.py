@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from attrs import define, evolve
 
+from controller.charges import Charge
 from controller.dialects.asking import (
     UnfitError,
     joined,
@@ -78,6 +79,7 @@ class Gemini:
     name: str = "gemini"
     about: About = GOOGLE_AI
     refuses_inside_200: bool = False
+    charge: Charge = Charge.INPUT
     carry: Callable[[str], dict[str, str]] = google_key
     path: Callable[[str, str], str] = google_path  # of a model below a base URL
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from attrs import define
 
+from controller.charges import Charge
 from controller.dialects.asking import joined, json_request
 from controller.dialects.bodies import excerpt, parsed
 from controller.dialects.complaints import find_error
@@ -49,6 +50,7 @@ class OpenAIChat:
     name: str = "openai"
     about: About = OPENAI
     refuses_inside_200: bool = False
+    charge: Charge = Charge.LARGER
     asks_for_usage: bool = True  # by stream_options, where a server does not tell it unasked
     habits: Habits = ORDINARY
     prefix: Prefix | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
+from controller.charges import Charge
 from controller.dialects.azure import at_azure, azure_address, azure_key
 from controller.dialects.hints import LimitHeaders
 from controller.dialects.openai_chat import OPENAI, OpenAIChat
@@ -67,18 +68,21 @@ FAMILY = (
     OpenAIChat(),
     OpenAIChat(
         name="azure",
+        charge=Charge.UP_FRONT,
         about=at_azure(OPENAI, "/openai/v1/chat/completions, /openai/deployments/D/chat/completions?api-version="),
         carry=azure_key,
         address=azure_address,
     ),
     OpenAIChat(
         name="groq",
+        charge=Charge.UP_FRONT,
         about=evolve(OPENAI, usage="x_groq.usage", key_env=("GROQ_API_KEY",), hosts=("api.groq.com",)),
         habits=GROQ,
         prefix=PLAIN,
     ),
     OpenAIChat(
         name="openrouter",
+        charge=Charge.PRODUCED,
         about=evolve(
             OPENAI,
             delays="Retry-After, headers inside the body, text",
@@ -92,6 +96,7 @@ FAMILY = (
     ),
     OpenAIChat(
         name="mistral",
+        charge=Charge.UP_FRONT,
         about=evolve(
             OPENAI,
             delays="Retry-After",
@@ -106,12 +111,14 @@ FAMILY = (
     ),
     OpenAIChat(
         name="deepseek",
+        charge=Charge.PRODUCED,
         about=evolve(OPENAI, delays=_PLAIN_DELAYS, key_env=("DEEPSEEK_API_KEY",), hosts=("api.deepseek.com",)),
         # https://api-docs.deepseek.com/guides/chat_prefix_completion
         prefix=Prefix(message={"prefix": True}, path="/beta"),
     ),
     OpenAIChat(
         name="together",
+        charge=Charge.PRODUCED,
         about=evolve(
             OPENAI,
             delays=_PLAIN_DELAYS,
@@ -123,6 +130,7 @@ FAMILY = (
     ),
     OpenAIChat(
         name="gemini-openai",
+        charge=Charge.INPUT,
         about=evolve(
             OPENAI,
             path="/v1beta/openai/chat/completions",
@@ -133,20 +141,26 @@ FAMILY = (
         ),
     ),
     OpenAIChat(
-        name="vllm", about=evolve(OPENAI, delays=_PLAIN_DELAYS, key_env=("VLLM_API_KEY",), hosts=()), prefix=TEMPLATE
+        name="vllm",
+        charge=Charge.PRODUCED,
+        about=evolve(OPENAI, delays=_PLAIN_DELAYS, key_env=("VLLM_API_KEY",), hosts=()),
+        prefix=TEMPLATE,
     ),
     OpenAIChat(
         name="sglang",
+        charge=Charge.PRODUCED,
         about=evolve(OPENAI, delays=_PLAIN_DELAYS, key_env=("SGLANG_API_KEY",), hosts=()),
         prefix=TEMPLATE,
         refuses_inside_200=True,  # a full queue is an error event after 200
     ),
     OpenAIChat(
         name="ollama",
+        charge=Charge.PRODUCED,
         about=evolve(OPENAI, delays="none", key_env=("OLLAMA_API_KEY",), hosts=("ollama.com",)),
     ),
     OpenAIChat(
         name="litellm",
+        charge=Charge.PRODUCED,
         about=evolve(OPENAI, key_env=("LITELLM_API_KEY",), hosts=()),
         prefix=Prefix(message={"prefix": True}),
     ),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from attrs import define, evolve
 
+from controller.charges import Charge
 from controller.dialects.asking import (
     UnfitError,
     functions_of,
@@ -51,6 +52,7 @@ class Responses:
     name: str = "responses"
     about: About = ABOUT
     refuses_inside_200: bool = False
+    charge: Charge = Charge.LARGER
     carry: Callable[[str], dict[str, str]] = bearer
     address: Callable[[str, str], str] = joined
 
@@ -100,7 +102,9 @@ class Responses:
 
 
 RESPONSES = Responses()
-AZURE_RESPONSES = Responses(name="azure-responses", about=AZURE_ABOUT, carry=azure_key, address=azure_path)
+AZURE_RESPONSES = Responses(
+    name="azure-responses", about=AZURE_ABOUT, charge=Charge.UP_FRONT, carry=azure_key, address=azure_path
+)
 
 
 def _body(request: Mapping[str, JSON]) -> dict[str, JSON]:

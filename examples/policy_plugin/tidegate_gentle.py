@@ -50,6 +50,10 @@ class Gentle:
 
     options_class: ClassVar[type] = GentleOptions
     claims: ClassVar[frozenset[str]] = frozenset({"success_never_lowers", "one_cut_per_epoch"})
+    declines: ClassVar[Mapping[str, str]] = {
+        "growth_is_measured_by_what_was_sent": "it looks at the minute's growth, not at how much of the rate was used",
+        "key_is_shared": "it adds so little at a time that two clients come together over many hours",
+    }
 
     def __init__(self, options: GentleOptions, *, seed: int, now: float, remembered: Remembered | None = None) -> None:
         del seed, remembered  # no jitter, and a slow start every time is what this is for

@@ -25,12 +25,18 @@ from simulations.asked import (
     tokens_of,
     whole,
 )
-from simulations.dialects.contract import Endpoint, Headers, Request, Said, Trouble
+from simulations.dialects.contract import Endpoint, Headers, Refusing, Request, Said, Trouble
 from simulations.dialects.openai import bearer
 from simulations.dialects.openai_errors import refusal_text
 from simulations.quota import Standing
 
 FINISH = {"stop": "end_turn", "length": "max_tokens"}
+UNITS = {
+    "requests": "requests per minute",
+    "tokens": "tokens per minute",
+    "input_tokens": "input tokens per minute",
+    "output_tokens": "output tokens per minute",
+}
 
 
 @frozen
@@ -140,7 +146,7 @@ class Anthropic:
     def say(self, trouble: Trouble, asked: Asked | None) -> Said:  # noqa: ARG002 - the shape all wordings share
         """{"type": "error", "error": {"type", "message", "details"}, "request_id"}, and an `event: error` of it."""
         row, refusing = ROWS[trouble.kind], trouble.refusing
-        detail, text = row.detail, trouble.message if refusing is None else refusal_text(refusing)
+        detail, text = row.detail, trouble.message if refusing is None else _refusal_text(refusing)
         if refusing is not None and refusing.per_day:
             detail = "enforced_spend_limit_reached"
         elif refusing is not None and refusing.dimension == "slope":
@@ -151,17 +157,33 @@ class Anthropic:
         return Said(trouble.status or row.status, dump(value), sse(value, "error"))
 
     def limit_headers(self, standings: Mapping[str, Standing], wall: float) -> Headers:
-        """anthropic-ratelimit-*; the reset is the instant of the full refill, in RFC 3339 and whole seconds."""
+        """anthropic-ratelimit-*; the reset is the instant of the full refill, in RFC 3339 and whole seconds.
+
+        "tokens" repeats the tightest of the limits on LLM tokens.
+        """
+        of_tokens = [standing for name, standing in standings.items() if name.endswith("tokens")]
+        tightest = min(of_tokens, key=lambda standing: standing.remaining / standing.limit, default=None)
+        named = {name.replace("_", "-"): standing for name, standing in standings.items()}
+        if tightest is not None:
+            named = {"input-tokens": tightest} | named if "tokens" in named else {**named, "tokens": tightest}
         pairs: list[tuple[str, str]] = []
-        for dimension, standing in standings.items():
+        for name, standing in named.items():
             resets_at = datetime.fromtimestamp(0, UTC) + timedelta(seconds=ceil(wall + min(standing.reset, 1e9)))
-            for name in ("input-tokens", "tokens") if dimension == "tokens" else (dimension,):
-                pairs += [
-                    (f"anthropic-ratelimit-{name}-limit", f"{standing.limit:.0f}"),
-                    (f"anthropic-ratelimit-{name}-remaining", f"{int(standing.remaining)}"),
-                    (f"anthropic-ratelimit-{name}-reset", f"{resets_at:%Y-%m-%dT%H:%M:%SZ}"),
-                ]
+            pairs += [
+                (f"anthropic-ratelimit-{name}-limit", f"{standing.limit:.0f}"),
+                (f"anthropic-ratelimit-{name}-remaining", f"{int(standing.remaining)}"),
+                (f"anthropic-ratelimit-{name}-reset", f"{resets_at:%Y-%m-%dT%H:%M:%SZ}"),
+            ]
         return tuple(pairs)
+
+
+def _refusal_text(refusing: Refusing) -> str:
+    """It names the limit, and no delay; what can never pass is told as OpenAI does, or nobody would know."""
+    if refusing.per_day or refusing.never_fits or refusing.dimension not in UNITS:
+        return refusal_text(refusing)
+    limit, unit = refusing.standing.limit, UNITS[refusing.dimension]
+    text = f"This request would exceed the rate limit for your organization of {limit:,.0f} {unit}"
+    return f"{text} (model: {refusing.asked.model}). See the response headers for current usage."
 
 
 def _system(values: Mapping[str, JSON]) -> list[JSON]:

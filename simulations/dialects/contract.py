@@ -65,7 +65,18 @@ class Refusing:
     dimension: str
     standing: Standing
     told: float | None
+    cost: int = 1  # what was asked for, in that dimension
     per_day: bool = False  # the text blames a limit per day, whatever is told
+
+    @property
+    def of_tokens(self) -> bool:
+        """A limit on LLM tokens, be it of the input or the output alone, is in the way."""
+        return self.dimension.endswith("tokens")
+
+    @property
+    def never_fits(self) -> bool:
+        """Alone it is more than the limit."""
+        return self.of_tokens and self.cost > self.standing.limit
 
 
 @frozen(kw_only=True)

@@ -93,7 +93,7 @@ def _refusal(refusing: Refusing) -> tuple[str, list[JSON]]:
     """With a delay it names quota and delay; without one it says nothing that would help."""
     if refusing.told is None and not refusing.per_day:
         return "Resource has been exhausted (e.g. check quota).", [_help()]
-    dimension = "tokens" if refusing.dimension == "tokens" else "requests"
+    dimension = "tokens" if refusing.of_tokens else "requests"
     quota_id = PER_DAY if refusing.per_day else QUOTA_IDS[dimension]
     details = [_violation(dimension, quota_id, refusing.standing.limit), _help()]
     if refusing.told is None:

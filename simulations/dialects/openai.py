@@ -6,14 +6,14 @@ https://platform.openai.com/docs/api-reference/chat-streaming and https://platfo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Protocol
 
 from attrs import evolve, frozen
 
 from policies.contract import JSON
-from simulations.answers import CREATED, Answer, Events, dump, in_turns, sse
+from simulations.answers import CREATED, Answer, Events, dump, go_duration, in_turns, sse
 from simulations.asked import (
     MOST_CHOICES,
     MOST_OUTPUT_TOKENS,
@@ -53,6 +53,7 @@ class OpenAI:
 
     name: str
     errors: Wording
+    reset: Callable[[float], str] = go_duration  # how headers write one
     usual_hint: str = "seconds"
     request_id_header: str = "x-request-id"
 
@@ -133,7 +134,7 @@ class OpenAI:
 
     def limit_headers(self, standings: Mapping[str, Standing], wall: float) -> Headers:  # noqa: ARG002 - shared shape
         """x-ratelimit-*."""
-        return limit_headers(standings)
+        return limit_headers(standings, self.reset)
 
 
 def bearer(request: Request) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import ceil
 
 from attrs import frozen
 
@@ -47,7 +48,7 @@ class OpenAIErrors:
     def say(self, trouble: Trouble, asked: Asked | None) -> Said:  # noqa: ARG002 - the shape all wordings share
         """The body, and a `data:` line of it."""
         row, refusing = ROWS[trouble.kind], trouble.refusing
-        tokens = refusing is not None and refusing.dimension == "tokens"
+        tokens = refusing is not None and refusing.of_tokens
         error: JSON = {
             "message": trouble.message if refusing is None else refusal_text(refusing),
             "type": "tokens" if tokens else row.type,
@@ -57,29 +58,45 @@ class OpenAIErrors:
         return Said(trouble.status or row.status, dump({"error": error}), sse({"error": error}))
 
 
+UNITS: Mapping[str, str] = {
+    "tokens": "tokens per min (TPM)",
+    "input_tokens": "input tokens per min (ITPM)",
+    "output_tokens": "output tokens per min (OTPM)",
+    "concurrency": "concurrency",
+}
+
+
 def refusal_text(refusing: Refusing) -> str:
     """Limit, what was used and asked for, and the delay where it may be told."""
-    asked, standing, tokens = refusing.asked, refusing.standing, refusing.dimension == "tokens"
+    asked, standing, cost = refusing.asked, refusing.standing, refusing.cost
     hint = "" if refusing.told is None else f" Please try again in {go_duration(refusing.told)}."
     if refusing.per_day:
-        figures = "Limit 10000, Used 10000, Requested 1."
+        limit = standing.limit if refusing.dimension == "requests_per_day" else 10_000
+        figures = f"Limit {limit:g}, Used {limit:g}, Requested 1."
         return f"Rate limit reached for {asked.model} on requests per day (RPD): {figures}{hint}"
-    units = {"tokens": "tokens per min (TPM)", "concurrency": "concurrency"}
-    unit, cost = units.get(refusing.dimension, "requests per min (RPM)"), asked.charge if tokens else 1
-    if tokens and cost > standing.limit:
+    unit = UNITS.get(refusing.dimension, "requests per min (RPM)")
+    if refusing.never_fits:
         return f"Request too large for {asked.model} on {unit}: Limit {standing.limit:g}, Requested {cost}.{hint}"
     used = standing.limit - standing.remaining
     figures = f"Limit {standing.limit:g}, Used {used:.0f}, Requested {cost}."
     return f"Rate limit reached for {asked.model} on {unit}: {figures}{hint}"
 
 
-def limit_headers(standings: Mapping[str, Standing]) -> Headers:
-    """x-ratelimit-*; the reset is a Go duration until the bucket is full."""
+def plain_seconds(seconds: float) -> str:
+    """As Azure writes a reset."""
+    return f"{ceil(seconds)}"
+
+
+def limit_headers(standings: Mapping[str, Standing], written: Callable[[float], str] = go_duration) -> Headers:
+    """x-ratelimit-*; the reset, as a Go duration or how it is `written`, is the time until the bucket is full."""
     pairs: list[tuple[str, str]] = []
-    for dimension, standing in standings.items():
+    for dimension in ("requests", "tokens"):
+        if dimension not in standings:
+            continue
+        standing = standings[dimension]
         pairs += [
             (f"x-ratelimit-limit-{dimension}", f"{standing.limit:.0f}"),
             (f"x-ratelimit-remaining-{dimension}", f"{int(standing.remaining)}"),
-            (f"x-ratelimit-reset-{dimension}", go_duration(standing.reset)),
+            (f"x-ratelimit-reset-{dimension}", written(standing.reset)),
         ]
     return tuple(pairs)

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, unquote
 
+from simulations.answers import go_duration
 from simulations.dialects.anthropic import Anthropic
 from simulations.dialects.contract import Dialect, Request
 from simulations.dialects.gemini import Gemini
 from simulations.dialects.google_errors import GoogleErrors
 from simulations.dialects.openai import OpenAI
-from simulations.dialects.openai_errors import OpenAIErrors
+from simulations.dialects.openai_errors import OpenAIErrors, plain_seconds
 from simulations.dialects.responses import Responses
 from simulations.dialects.variants import SHAPES, Variant
 
 DIALECTS: tuple[Dialect, ...] = (Gemini(), Anthropic(), Responses())  # the first that speaks for a path answers
 
+RESETS = {"azure": plain_seconds}
+
 # What answers under OpenAI's paths, and for whatever no other dialect knows.
 COMPATIBLE: Mapping[str, Dialect] = {
     "openai": OpenAI("openai", OpenAIErrors()),
     "gemini": OpenAI("openai", GoogleErrors(listed=True)),
-    **{name: OpenAI("openai", Variant(name)) for name in SHAPES},
+    **{name: OpenAI("openai", Variant(name), RESETS.get(name, go_duration)) for name in SHAPES},
 }
 
 

@@ -1,19 +1,21 @@
 """Errors of other upstreams that serve OpenAI's endpoints: each shape is one function in a table by its name.
 
-Azure OpenAI, vLLM before version 0.10 (flat), OpenRouter, Mistral, the LiteLLM proxy, and Ollama, whose shim loses what
-goes wrong within a stream. Seen in their sources, their documentation and their users' reports.
+Azure OpenAI, DeepSeek, vLLM before version 0.10 (flat), OpenRouter, Mistral, the LiteLLM proxy, and Ollama, whose shim
+loses what goes wrong within a stream. Some have words of their own for what limit is in the way. Seen in their sources,
+their documentation and their users' reports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import ceil
 
 from attrs import frozen
 
 from policies.contract import JSON
 from simulations.answers import dump, sse
 from simulations.asked import Asked
-from simulations.dialects.contract import Said, Trouble
+from simulations.dialects.contract import Refusing, Said, Trouble
 from simulations.dialects.openai_errors import ROWS, refusal_text
 
 
@@ -31,6 +33,7 @@ class Plain:
 Shape = Callable[[Plain], JSON]
 STATUSES: Mapping[str, Mapping[str, int]] = {  # where they differ from OpenAI's
     "azure": {"quota": 403},
+    "deepseek": {"billing": 402, "quota": 402, "invalid": 422},
     "openrouter": {"billing": 402, "blocked": 403, "quota": 402},
     "mistral": {"invalid": 422},
     "litellm": {"quota": 400},
@@ -47,7 +50,8 @@ class Variant:
         """The body, and what stands in a stream instead."""
         row = ROWS[trouble.kind]
         status = trouble.status or STATUSES.get(self.name, {}).get(trouble.kind, row.status)
-        text = trouble.message if trouble.refusing is None else refusal_text(trouble.refusing)
+        wording = TEXTS.get(self.name, refusal_text)
+        text = trouble.message if trouble.refusing is None else wording(trouble.refusing)
         plain = Plain(trouble.kind, status, row.type, trouble.code or row.code, text)
         value, in_stream = SHAPES[self.name](plain), IN_STREAM.get(self.name)
         event = value if in_stream is None else in_stream(plain, asked)
@@ -71,6 +75,30 @@ def _azure(plain: Plain) -> JSON:
         }
     names = {"rate": "RateLimitReached", "auth": "401", "missing": "DeploymentNotFound", "quota": "QuotaExceeded"}
     return {"error": {"code": names.get(plain.kind, plain.code or str(plain.status)), "message": plain.text}}
+
+
+def _azure_text(refusing: Refusing) -> str:
+    """It names calls or tokens, no numbers but the delay, and that in whole seconds."""
+    if refusing.per_day or refusing.never_fits:
+        return refusal_text(refusing)
+    unit = "token" if refusing.of_tokens else "call"
+    hint = "" if refusing.told is None else f" Please retry after {ceil(refusing.told)} seconds."
+    return f"Requests to the ChatCompletions_Create Operation have exceeded {unit} rate limit of your S0 tier.{hint}"
+
+
+def _deepseek(plain: Plain) -> JSON:
+    """OpenAI's keys; no code for the rate has been reported."""
+    rate = plain.kind == "rate"
+    kind, code = ("rate_limit_error", None) if rate else (plain.type, plain.code)
+    return {"error": {"message": plain.text, "type": kind, "param": None, "code": code}}
+
+
+def _deepseek_text(refusing: Refusing) -> str:
+    """How many are open, this one among them: https://github.com/tarigelamin1997/jobfetcher/pull/42."""
+    if refusing.dimension != "concurrency":
+        return refusal_text(refusing)
+    limit = refusing.standing.limit
+    return f"Your current concurrency is {limit + 1:g}, which exceeds your concurrency limit of {limit:g}."
 
 
 def _vllm(plain: Plain) -> JSON:
@@ -141,8 +169,10 @@ IN_STREAM: Mapping[str, Callable[[Plain, Asked | None], JSON]] = {
     "openrouter": _openrouter_chunk,
     "ollama": _ollama_chunk,
 }
+TEXTS: Mapping[str, Callable[[Refusing], str]] = {"azure": _azure_text, "deepseek": _deepseek_text}
 SHAPES: Mapping[str, Shape] = {
     "azure": _azure,
+    "deepseek": _deepseek,
     "vllm": _vllm,
     "openrouter": _openrouter,
     "mistral": _mistral,

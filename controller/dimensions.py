@@ -1,0 +1,159 @@
+"""The quota dimensions of one limiter, charged together: those that adapt, those that sleep, and the user's ceilings.
+
+Each attempt has a cost in every dimension. Those that adapt and the ceilings must all let it pass; the one that makes
+it wait longest is what limits it. One that sleeps only counts, until a limit shows itself: see controller.dormant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define, field
+
+from controller.adaptive import AdaptiveBucket
+from controller.ceiling import Ceiling
+from controller.dormant import Dormant
+from controller.outcome import Throttled
+from controller.permits import Blocked, Booking, Cost, Wait
+from policies.contract import Hints, LimitedBy, Scope
+
+PERIOD = 60.0  # s; of a stated limit, where no period is stated with it
+UNLEARNED = 0.9  # share of a limit that nobody knows yet, in the dimension that held an attempt back
+LARGER = 1.5  # times the mean cost at earlier refusals; it is hardly by chance that much above them
+SUSPECT = "tokens"
+PARTS = ("input_tokens", "output_tokens")
+
+
+@define(eq=False)
+class Dimensions:
+    """awake: those that adapt, by name, at least one; their order decides where nothing else does."""
+
+    awake: dict[str, AdaptiveBucket]
+    dormant: dict[str, Dormant] = field(factory=dict)
+    ceilings: dict[str, Ceiling] = field(factory=dict)
+    _usual: float | None = field(default=None, init=False)  # LLM tokens of a prompt, at the last refusal without a name
+    _woken: str | None = field(default=None, init=False)  # by a refusal, the last one; and the first permit after it
+    _woken_until: int = field(default=0, init=False)
+
+    def obstacle(self, cost: Cost, now: float) -> Wait | None:
+        """The dimension that makes an attempt wait longest; None if it may go."""
+        longest, behind, by_ceiling = 0.0, "", False
+        for name, dimension in self.awake.items():
+            delay = dimension.delay(cost[name], now)
+            if delay > longest:
+                longest, behind = delay, name
+        for name, ceiling in self.ceilings.items():
+            delay = ceiling.delay(cost[name], now)
+            if delay > longest:
+                longest, behind, by_ceiling = delay, name, True
+        if not behind:
+            return None
+        at_ceiling = by_ceiling or self.awake[behind].at_ceiling
+        return Wait(by=Blocked.RATE, until=now + longest, dimension=behind, at_ceiling=at_ceiling)
+
+    def compare(self, limited: dict[str, LimitedBy], now: float) -> None:
+        """Of several dimensions, those that did not hold an attempt up were not asked for all they allow.
+
+        Nor does one that has just begun to bind prove anything: what was sent in the period before is no measure of it,
+        and a policy that probes then and is refused takes its limit for lower than it is.
+        """
+        bound = next((name for name, by in limited.items() if by is LimitedBy.RATE), None)
+        if bound is None:
+            return
+        for name, dimension in self.awake.items():
+            if name == bound:
+                if dimension.binds(now, PERIOD):
+                    continue
+                limited[name] = LimitedBy.OTHER
+            elif dimension.is_idle(now):
+                limited[name] = LimitedBy.APP
+
+    # -- what is booked
+
+    def take(self, booking: Booking, now: float) -> None:
+        """It is admitted."""
+        cost, several = booking.cost, len(self.awake) > 1
+        for name, dimension in self.awake.items():
+            dimension.take(cost[name], now)
+            if several:
+                dimension.use(cost[name], now)
+        if self.ceilings:
+            booking.entries = {name: ceiling.take(cost[name], now) for name, ceiling in self.ceilings.items()}
+        for name, dormant in self.dormant.items():
+            dormant.add(booking.number, cost[name], now)
+
+    def put_back(self, booking: Booking, now: float, *, sent: bool) -> None:
+        """The upstream refused it, or (not sent) never saw it. What was sent counts against a ceiling all the same."""
+        for name in booking.limited_by:
+            self.awake[name].put_back(booking.cost[name], now)
+        for dormant in self.dormant.values():
+            dormant.take_back(booking.number)
+        if not sent:
+            for name, entry in booking.entries.items():
+                self.ceilings[name].correct(entry, 0.0, now)
+
+    def settle(self, booking: Booking, true_cost: Cost | None, now: float) -> Cost:
+        """It is over; true_cost: None, or without a dimension: as reserved. What it came to."""
+        true_cost = booking.cost if true_cost is None else {**booking.cost, **true_cost}
+        for name in booking.limited_by:
+            self.awake[name].settle(booking.cost[name], true_cost[name], now)
+        for name, entry in booking.entries.items():
+            self.ceilings[name].correct(entry, true_cost[name], now)
+        for name, dormant in self.dormant.items():
+            dormant.correct(booking.number, true_cost[name])
+        return true_cost
+
+    # -- limits that show themselves
+
+    def hear(self, hints: Mapping[str, Hints], now: float) -> Mapping[str, Hints]:
+        """Wake what a limit is stated for; the hints that count."""
+        if "tokens" in hints and any(part in hints for part in PARTS):
+            hints = {name: told for name, told in hints.items() if name != "tokens"}  # it repeats the tightest of them
+        for name in hints.keys() & self.dormant.keys():
+            limit = hints[name].limit
+            if limit is not None and 0 < limit < float("inf"):
+                per_second = limit / (hints[name].period or PERIOD)
+                self.awake[name] = self.dormant.pop(name).wake_by_header(now, per_second, hints[name].remaining)
+        return hints
+
+    def blame(self, booking: Booking, outcome: Throttled, now: float, *, next_permit: int) -> str:
+        """The dimension that a refusal is booked on: the one it names, which wakes, else the most likely one."""
+        named = outcome.dimension
+        if named is None and outcome.scope is not Scope.OVERLOAD:
+            named = self._suspect(booking, now)
+        if named in self.dormant:
+            self.awake[named] = self.dormant.pop(named).wake_by_refusal(booking, booking.cost[named], now)
+            self._woken, self._woken_until = named, next_permit
+        blamed = named if named in self.awake else self._likeliest(booking, now)
+        if len(self.awake) > 1 and outcome.scope is not Scope.OVERLOAD:
+            self.awake[blamed].short(booking.cost[blamed], now)
+        return blamed
+
+    def _suspect(self, booking: Booking, now: float) -> str | None:
+        """What a refusal that names no limit was for, if its attempt was admitted before that one was known.
+
+        Prompts that are much larger than those at earlier refusals ran into another limit than those.
+        """
+        if booking.number < self._woken_until:
+            return self._woken
+        if SUSPECT not in self.dormant or any(part in self.awake for part in PARTS):
+            return None
+        typical = self.dormant[SUSPECT].typical(now)
+        if typical is None:
+            return None
+        if self._usual is not None and typical > LARGER * self._usual:
+            return SUSPECT
+        self._usual = typical
+        return None
+
+    def _likeliest(self, booking: Booking, now: float) -> str:
+        """Where most of the learned limit is in use. Of one not learned yet, that is if it held this attempt back."""
+        best, most = next(iter(self.awake)), 0.0
+        if len(self.awake) > 1:
+            for name, dimension in self.awake.items():
+                share, bound = dimension.share(now), booking.limited_by.get(name) is LimitedBy.RATE
+                if share is None:
+                    share = UNLEARNED if bound else 0.0
+                if share > most:
+                    best, most = name, share
+        return best

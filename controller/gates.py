@@ -1,0 +1,119 @@
+"""One gate for each model, and how the limiter behind it is made from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import trio
+from attrs import define, field
+
+from controller.adaptive import AdaptiveBucket
+from controller.ceiling import Ceiling
+from controller.dormant import SAVED_UP, Dormant
+from controller.gate import Gate
+from controller.knowledge import HINT, Lessons, Limit, Spending
+from controller.limiter import Limiter
+from controller.memory import Memory
+from controller.permits import Decision
+from controller.records import Prompt
+from controller.room import CONCURRENCY, Room
+from controller.settings import Settings
+from policies import registry
+from policies.contract import Policy, Reason, Remembered
+
+TOKENS = ("tokens", "input_tokens", "output_tokens")  # asleep until a limit shows itself
+
+FRESH = 600.0  # s; a limit on LLM tokens or on attempts in flight that is older has to show itself again
+
+Log = Callable[[str, Decision], None]  # model, decision
+MakeLimiter = Callable[[float, Lessons, Mapping[str, Spending]], Limiter]  # now, and what earlier runs left
+
+
+def limiter_maker(settings: Settings) -> MakeLimiter:
+    """Check the policy and its options now (raises ValueError); limiters are made later, as models appear."""
+    policy_class = registry.find(settings.policy)
+    options = registry.make_options(policy_class, dict(pair(each) for each in settings.policy_option))
+    ceilings, headroom = settings.ceilings, settings.headroom
+
+    def policy(now: float, remembered: Remembered | None = None) -> Policy:
+        return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=remembered)
+
+    def make(now: float, lessons: Lessons, spent: Mapping[str, Spending]) -> Limiter:
+        known = {name: limit for name, limit in lessons.limits.items() if now - limit.at < HINT}
+        fresh = {name: limit for name, limit in known.items() if now - limit.at < FRESH}
+        most = ceilings.get("requests", float("inf")) / 60
+        requests = policy(now, remembered(known["requests"], now) if "requests" in known else None)
+        awake = {"requests": AdaptiveBucket(requests, now, ceiling=most, headroom=headroom)}
+        for name in TOKENS:
+            if name in fresh:
+                its = policy(now, remembered(fresh[name], now))
+                awake[name] = AdaptiveBucket(its, now, unit=fresh[name].unit, headroom=headroom, saved_up=SAVED_UP)
+        limiter = Limiter(
+            awake,
+            settings.max_in_flight,
+            dormant={name: Dormant(policy, headroom) for name in TOKENS if name not in awake},
+            ceilings={name: Ceiling(number, now) for name, number in ceilings.items()},
+            room=Room(limit=max(int(fresh[CONCURRENCY].limit), 1) if CONCURRENCY in fresh else None),
+        )
+        for name in spent.keys() & limiter.ceilings.keys():
+            limiter.ceilings[name].take_over(spent[name])
+        return limiter
+
+    make(0.0, Lessons(), {})  # a stranger's policy that can't even be made is better known now
+    return make
+
+
+def remembered(limit: Limit, now: float) -> Remembered:
+    """As a policy is told."""
+    return Remembered(limit=limit.limit / limit.unit, age=max(now - limit.at, 0.0))
+
+
+def pair(text: str) -> tuple[str, str]:
+    """KEY=VALUE as two; raises ValueError."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise ValueError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+@define(eq=False)
+class Gates:
+    """One gate for each model, made when its first prompt comes."""
+
+    make_limiter: MakeLimiter
+    log: Log
+    warn: Callable[[str], None] = lambda _: None  # told once of each policy that failed
+    memory: Memory = field(factory=Memory)
+    by_model: dict[str, Gate] = field(factory=dict)
+    _closed: bool = False
+
+    def of(self, prompt: Prompt) -> Gate:
+        """The gate of a prompt's model."""
+        model = str(prompt.request.get("model"))
+        if model not in self.by_model:
+            now = trio.current_time()
+            limiter = self.make_limiter(now, self.memory.lessons(model, now), self.memory.spent(model, now))
+            self.by_model[model] = Gate(limiter, lambda decision: self._heard(model, decision))
+            if self._closed:
+                self.by_model[model].close()
+        return self.by_model[model]
+
+    def _heard(self, model: str, decision: Decision) -> None:
+        self.log(model, decision)
+        if decision.reason is Reason.FALLBACK:
+            fault = self.by_model[model].limiter.dimensions[decision.dimension].fault
+            self.warn(f"the policy failed, and aimd goes on from its last good pace ({model}): {fault}")
+
+    def answering(self) -> bool:
+        """Some attempt under way has been accepted."""
+        return any(gate.limiter.accepted_open for gate in self.by_model.values())
+
+    def held_until(self) -> float:
+        """The latest hold of any model, an instant."""
+        return max((gate.limiter.held_until for gate in self.by_model.values()), default=float("-inf"))
+
+    def close(self) -> None:
+        """Admit nothing more."""
+        self._closed = True
+        for gate in self.by_model.values():
+            gate.close()

@@ -60,15 +60,20 @@ def draft(value: JSON) -> Draft:
         raise ValueError(f"a line must be a string or an object, not {_kind(value)}")
     if is_batch(value):
         return _batch_draft(value)
-    present: dict[str, JSON] = {key: child for key, child in value.items() if child is not None}
-    request = _form(present)
+    present: dict[str, JSON] = value
+    if None in value.values():
+        present = {key: child for key, child in value.items() if child is not None}
+    request, extra = _form(present), dict[str, JSON]()
     endpoint = EMBEDDINGS if "input" in request else CHAT
-    request |= {key: child for key, child in present.items() if key in PARAMETERS}
+    used = KNOWN_KEYS[endpoint]
+    for key, child in value.items():
+        if key not in used:
+            extra[key] = child
+        elif key in PARAMETERS and child is not None:
+            request[key] = child
     if "extra_body" in present:
         request |= _object(present["extra_body"], "extra_body")
     _check_request(request, endpoint)
-    used = KNOWN_KEYS[endpoint]
-    extra = {key: child for key, child in value.items() if key not in used}
     return Draft(
         id=_checked_id(present.get("id"), "id"),
         request=request,
@@ -81,9 +86,9 @@ def draft(value: JSON) -> Draft:
 
 def is_batch(value: JSON) -> bool:
     """It means to be an OpenAI Batch line, a whole one or not."""
-    if not isinstance(value, dict) or value.keys() & {"prompt", "messages"}:
+    if not isinstance(value, dict) or "prompt" in value or "messages" in value:
         return False
-    return "custom_id" in value or {"url", "body"} <= value.keys()
+    return "custom_id" in value or ("url" in value and "body" in value)
 
 
 def id_of(value: JSON) -> JSON:
@@ -135,10 +140,14 @@ def _check_request(request: dict[str, JSON], endpoint: str) -> None:
         _string(request["model"], "model")
     if endpoint == CHAT:
         messages = request.get("messages")
-        if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
+        if not isinstance(messages, list) or not messages or not all(map(_is_object, messages)):
             raise ValueError('"messages" must be a non-empty list of objects')
     elif not _can_be_embedded(request.get("input")):
         raise ValueError('"input" must be a string, or a non-empty list of strings or token numbers')
+
+
+def _is_object(value: JSON) -> bool:
+    return isinstance(value, dict)
 
 
 def _can_be_embedded(value: JSON) -> bool:

@@ -25,38 +25,33 @@ ID_BYTES = 8  # of the digest by which a results file's ids are remembered: a wr
 LINE_BITS = 40  # of a place: source number << LINE_BITS | line, one integer instead of a tuple
 PLACE_BYTES = 8
 TIMES_BYTES = 5
+_ONCE = (1).to_bytes(TIMES_BYTES, "big")
 
 
 @frozen(kw_only=True)
 class Duplicate:
     """The same id with the same content: one prompt. first: where it stood, as "prompts.jsonl:3"."""
 
-    key: str
+    key: bytes
     first: str
 
 
 @frozen(kw_only=True)
 class Conflict:
-    """The same id with other content: an error under a key of its own."""
+    """The same id with other content: an error under a key of its own. message: names both places."""
 
-    result: Result
-
-
-@frozen(kw_only=True)
-class Unreadable:
-    """A line that is no prompt: an error under a key of its own, so that a resumed run does not repeat it."""
-
-    result: Result
+    key: bytes
+    message: str
 
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
 
-Identified = Prompt | Duplicate | Conflict | Unreadable
+Identified = bytes | Duplicate | Conflict  # bytes: a key that is new in this run
 
 
 @define(eq=False)
 class Identities:
-    """Gives every line its key. Costs O(1) and some 25 bytes of memory a line, 55 with an id.
+    """Gives every line its key. Costs O(1) and some 25 bytes of memory a line, 45 with an id.
 
     nonce: for live streams, where the same text in another run is new work. It is part of every key.
     """
@@ -64,55 +59,58 @@ class Identities:
     nonce: str = ""
     _sources: dict[str, int] = field(factory=dict, init=False)
     _times: KeyTable = field(init=False)  # content without an id -> how often it came
-    _place_of_id: KeyTable = field(init=False)
-    _place_of_key: KeyTable = field(init=False)  # keys of lines with an id
-
+    _by_id: KeyTable = field(init=False)  # id -> the first key under it, and its place
+    _conflicts: KeyTable = field(init=False)  # the other keys under these ids -> their places
     _secret: bytes = field(default=b"", init=False)
 
     def __attrs_post_init__(self) -> None:
         if self.nonce:
             self._secret = blake2b(self.nonce.encode()).digest()
         self._times = KeyTable(KEY_BYTES, TIMES_BYTES)
-        self._place_of_id, self._place_of_key = (KeyTable(KEY_BYTES, PLACE_BYTES) for _ in range(2))
+        self._by_id = KeyTable(KEY_BYTES, KEY_BYTES + PLACE_BYTES)
+        self._conflicts = KeyTable(KEY_BYTES, PLACE_BYTES)
 
     def identify(self, parsed: Draft | BadLine, source: str, line: int) -> Identified:
-        """Call once for each line, in order: the third "x" without an id is the third in every run."""
+        """Call once for each line, in order: the third "x" without an id is the third in every run.
+
+        A bad line has a key too, so that a resumed run does not repeat it.
+        """
         if isinstance(parsed, BadLine):
-            key = self._numbered(["bad line", parsed.digest.hex()])
-            return Unreadable(result=_refused(_bare_prompt(parsed, key, source, line), parsed.message))
-        content: list[JSON] = [parsed.id, parsed.endpoint, parsed.request]
+            return self._nth(self._digest(["bad line", parsed.digest.hex()]))
+        key = self._digest([parsed.id, parsed.endpoint, parsed.request])
         if parsed.id is None:
-            return _prompt(parsed, self._numbered(content), source, line)
-        return self._with_id(parsed, self._digest(content), source, line)
+            return self._nth(key)
+        place = self._sources.setdefault(source, len(self._sources)) << LINE_BITS | line
+        packed = place.to_bytes(PLACE_BYTES, "big")
+        before = self._by_id.claim(id_digest(parsed.id, KEY_BYTES), key + packed)
+        if before is None:
+            return key
+        first = before[KEY_BYTES:] if before.startswith(key) else self._conflicts.claim(key, packed)
+        if first is not None:
+            return Duplicate(key=key, first=self._shown(first))
+        name = json.dumps(parsed.id, ensure_ascii=False)[:100]
+        words = f"id {name} was used before with other content at {self._shown(before[KEY_BYTES:])}"
+        return Conflict(key=key, message=f"{words}; this is {self._shown(packed)}")
 
     def keys(self) -> Iterator[bytes]:
         """Every key that was given to a line, once."""
         for digest, times in self._times:
-            for occurrence in range(times):
+            for occurrence in range(int.from_bytes(times, "big")):
                 yield self._digest([digest.hex(), occurrence])
-        for key, _ in self._place_of_key:
+        for _, first in self._by_id:
+            yield first[:KEY_BYTES]
+        for key, _ in self._conflicts:
             yield key
 
-    def _numbered(self, content: list[JSON]) -> bytes:
-        digest = self._digest(content)
-        occurrence = self._times.get(digest) or 0
-        self._times.put(digest, occurrence + 1)
+    def _nth(self, digest: bytes) -> bytes:
+        before = self._times.claim(digest, _ONCE)
+        occurrence = 0 if before is None else int.from_bytes(before, "big")
+        if occurrence:
+            self._times.put(digest, (occurrence + 1).to_bytes(TIMES_BYTES, "big"))
         return self._digest([digest.hex(), occurrence])
 
-    def _with_id(self, draft: Draft, key: bytes, source: str, line: int) -> Prompt | Duplicate | Conflict:
-        place = self._sources.setdefault(source, len(self._sources)) << LINE_BITS | line
-        first = self._place_of_key.claim(key, place)
-        if first is not None:
-            return Duplicate(key=key.hex(), first=self._shown(first))
-        prompt = _prompt(draft, key, source, line)
-        first = self._place_of_id.claim(id_digest(draft.id, KEY_BYTES), place)
-        if first is None:
-            return prompt
-        name = json.dumps(draft.id, ensure_ascii=False)[:100]
-        before = f"id {name} was used before with other content at {self._shown(first)}"
-        return Conflict(result=_refused(prompt, f"{before}; this is {self._shown(place)}"))
-
-    def _shown(self, place: int) -> str:
+    def _shown(self, packed: bytes) -> str:
+        place = int.from_bytes(packed, "big")
         return f"{list(self._sources)[place >> LINE_BITS]}:{place & (1 << LINE_BITS) - 1}"
 
     def _digest(self, content: list[JSON]) -> bytes:
@@ -125,10 +123,13 @@ def id_digest(name: JSON, size: int = ID_BYTES) -> bytes:
     return blake2b(repr(name).encode(), digest_size=size).digest()
 
 
-def as_spooled(parsed: Draft | BadLine, key: bytes, source: str, line: int, fault: str | None) -> Prompt | Result:
-    """A line that got its key in an earlier run. fault: what was wrong with it then."""
+def understood(
+    parsed: Draft | BadLine, key: bytes, source: str, line: int, fault: str | None = None
+) -> Prompt | Result:
+    """The prompt that a line is, or the error that it comes to. fault: what is wrong with it beside its form."""
     if isinstance(parsed, BadLine):
-        return _refused(_bare_prompt(parsed, key, source, line), parsed.message)
+        bare = Prompt(id=parsed.id, key=key.hex(), source=source, line=line, request={}, batch=parsed.batch)
+        return _refused(bare, parsed.message)
     prompt = _prompt(parsed, key, source, line)
     return prompt if fault is None else _refused(prompt, fault)
 
@@ -144,10 +145,6 @@ def _prompt(draft: Draft, key: bytes, source: str, line: int) -> Prompt:
         metadata=draft.metadata,
         batch=draft.batch,
     )
-
-
-def _bare_prompt(bad: BadLine, key: bytes, source: str, line: int) -> Prompt:
-    return Prompt(id=bad.id, key=key.hex(), source=source, line=line, request={}, batch=bad.batch)
 
 
 def _refused(prompt: Prompt, message: str) -> Result:

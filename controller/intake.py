@@ -8,7 +8,7 @@ from itertools import chain
 
 from attrs import define, field
 
-from controller.identity import Conflict, Duplicate, Identities, Unreadable, id_digest
+from controller.identity import Conflict, Duplicate, Identities, id_digest, understood
 from controller.lines import BadLine, parse_line
 from controller.records import Prompt, Result
 from controller.sources import Line, Lines, Source
@@ -65,21 +65,18 @@ class Intake:
         if isinstance(identified, Duplicate):
             self.duplicates += 1
             return None
-        prompt = identified if isinstance(identified, Prompt) else identified.result.prompt
-        key = bytes.fromhex(prompt.key)
-        if key in self.taken_up:  # a producer that begins anew repeats what the spool had
-            self.taken_up.discard(key)
-            self.duplicates += 1
+        key = identified.key if isinstance(identified, Conflict) else identified
+        if self._is_known(key):
             return None
-        done = key in self.done
-        if done or key in self.failed:
-            self.skipped_done += done
-            self.skipped_failed += not done
-            return None
-        if isinstance(identified, Prompt) and prompt.id is not None and id_digest(prompt.id) in self.known_ids:
-            self.changed += 1
-            self.first_changed = self.first_changed or f"{source}:{line.number}"
-        return self._counted(identified)
+        fault = identified.message if isinstance(identified, Conflict) else None
+        what = understood(parsed, key, source, line.number, fault)
+        self.open.add(key)
+        self.bad += isinstance(parsed, BadLine)
+        self.conflicts += fault is not None
+        if isinstance(what, Prompt):
+            self.prompts += 1
+            self._look_for_change(what)
+        return what
 
     def take_all(self, lines: Iterable[Line], source: str) -> Iterator[Taken]:
         """What is to be done of these lines, one by one as it is asked for; of none once it is full."""
@@ -106,15 +103,23 @@ class Intake:
         yield from self.identities.keys()
         yield from self.taken_up
 
-    def _counted(self, identified: Prompt | Conflict | Unreadable) -> Prompt | Result:
-        if isinstance(identified, Prompt):
-            self.open.add(bytes.fromhex(identified.key))
-            self.prompts += 1
-            return identified
-        self.open.add(bytes.fromhex(identified.result.prompt.key))
-        self.conflicts += isinstance(identified, Conflict)
-        self.bad += isinstance(identified, Unreadable)
-        return identified.result
+    def _is_known(self, key: bytes) -> bool:
+        """It needs nothing more; counted as what it is."""
+        if key in self.taken_up:  # a producer that begins anew repeats what the spool had
+            self.taken_up.discard(key)
+            self.duplicates += 1
+        elif key in self.done:
+            self.skipped_done += 1
+        elif key in self.failed:
+            self.skipped_failed += 1
+        else:
+            return False
+        return True
+
+    def _look_for_change(self, prompt: Prompt) -> None:
+        if prompt.id is not None and id_digest(prompt.id) in self.known_ids:
+            self.changed += 1
+            self.first_changed = self.first_changed or f"{prompt.source}:{prompt.line}"
 
 
 async def read_prompts(

@@ -15,7 +15,6 @@ from controller.records import MOST_NESTED
 from policies.contract import JSON
 
 BYTE_ORDER_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-MARKS = tuple(BYTE_ORDER_MARKS)
 
 
 @frozen(kw_only=True)
@@ -48,22 +47,25 @@ def parse_line(raw: bytes, *, text: bool = False) -> Draft | BadLine | None:
 
 
 def _decode(line: bytes) -> str:
-    encoding = None
-    if line.startswith(MARKS):
-        encoding = next(name for mark, name in BYTE_ORDER_MARKS.items() if line.startswith(mark))
-    if encoding is None and b"\0" in line:
-        encoding = "UTF-16"  # JSON holds no NUL and text should not; byte order: cut at LF, only line 1 would tell it
-    if encoding is not None:
-        raise ValueError(f"not UTF-8 but probably {encoding}: convert the file with iconv -f {encoding} -t UTF-8")
     try:
-        return line.decode()
+        text = line.decode()
+        if "\0" not in text:
+            return text
+        fault = None
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: byte 0x{line[error.start]:02x} at offset {error.start} of the line") from error
+        fault = error
+    # JSON holds no NUL and text should not; the order of bytes is told by the first line's mark alone.
+    encoding = next((name for mark, name in BYTE_ORDER_MARKS.items() if line.startswith(mark)), None)
+    if encoding is not None or b"\0" in line:
+        encoding = encoding or "UTF-16"
+        raise ValueError(f"not UTF-8 but probably {encoding}: convert the file with iconv -f {encoding} -t UTF-8")
+    assert fault is not None
+    raise ValueError(f"not UTF-8: byte 0x{line[fault.start]:02x} at offset {fault.start} of the line") from fault
 
 
 def _load(text: str) -> JSON:
     try:
-        value: JSON = _DECODER.decode(text)
+        value: JSON = _decoded(text)
         too_deep = text.count("[") + text.count("{") > MOST_NESTED and _nested_too_deeply(value)
     except RecursionError:
         too_deep = True
@@ -92,6 +94,16 @@ def _finite(number: str) -> float:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)  # loads would make one for every line
+
+
+def _decoded(text: str) -> JSON:
+    value: JSON
+    if text[:1] in ("{", '"'):  # what `decode` does beside is to step over blanks
+        value, end = _DECODER.raw_decode(text)
+        if end == len(text):
+            return value
+    value = _DECODER.decode(text)
+    return value
 
 
 def _field_with_it(text: str) -> str:

@@ -60,7 +60,7 @@ def prove(intake: Intake, tally: Tally, ledger: Ledger | None) -> Proof:
     for key in intake.keys_read():
         flags = ledger.keys.get(key)
         if flags is not None:
-            ok, failed = ok + bool(flags & ANSWERED), failed + (not flags & ANSWERED)
+            ok, failed = ok + bool(flags[0] & ANSWERED), failed + (not flags[0] & ANSWERED)
         elif key in intake.open:
             pending += 1
         else:

@@ -5,7 +5,6 @@ How an input line is read stands in `lines.py`, how it gets its key in `identity
 
 from __future__ import annotations
 
-import codecs
 import json
 import math
 import re
@@ -62,15 +61,6 @@ class Result:
     seams: tuple[int, ...] = ()  # where in the text an attempt goes on after one that broke off, in characters
 
 
-@frozen(kw_only=True)
-class Done:
-    """What a results file says of one prompt: enough to resume."""
-
-    key: str
-    ok: bool
-    id: JSON = None  # of the line that it answers
-
-
 def dump_result(result: Result, *, with_body: bool = False) -> bytes:
     """One line of UTF-8 that ends in its only LF, in the form its prompt came in; never raises.
 
@@ -85,30 +75,6 @@ def dump_result(result: Result, *, with_body: bool = False) -> bytes:
     if result.answer is not None and (with_body or result.prompt.endpoint == "embeddings"):
         native["response"] = result.answer.body
     return dump_line(native)
-
-
-def read_done(line: bytes) -> Done | None:
-    """Which prompt a result line answers; None for a line that is no whole result. Never raises."""
-    try:
-        value: JSON = json.loads(line.removeprefix(codecs.BOM_UTF8).decode())  # an editor may have put a mark before it
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict):
-        return None
-    if "custom_id" in value and "response" in value:
-        name = value.get("id")
-        key = name.removeprefix(BATCH_ID) if isinstance(name, str) else None
-        return _done(key, value.get("error") is None and _status_code(value["response"]) == 200, value["custom_id"])
-    status = value.get("status")
-    return _done(value.get("key"), status == "ok", value.get("id")) if status in ("ok", "error") else None
-
-
-def _done(key: JSON, ok: bool, name: JSON) -> Done | None:
-    return Done(key=key, ok=ok, id=name) if isinstance(key, str) and KEY_PATTERN.fullmatch(key) else None
-
-
-def _status_code(response: JSON) -> JSON:
-    return response.get("status_code") if isinstance(response, dict) else None
 
 
 def _native_form(result: Result) -> dict[str, JSON]:

@@ -13,14 +13,15 @@ from collections.abc import Iterator
 
 from attrs import define, field, frozen
 
+from controller.done import read_done
 from controller.durable import NO_SUCH_SERVICE, sync
 from controller.identity import ID_BYTES, id_digest
 from controller.keytable import KeyTable
-from controller.records import read_done
 
 RECORD_START = b'{"id":'
 
 ANSWERED, FAILED, FRESH = 1, 2, 4  # what is known of a key; FRESH: this run wrote a line of it
+UNKNOWN = b"\0"
 
 
 @frozen
@@ -31,10 +32,10 @@ class Known:
     flag: int
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, bytes) and bool((self.keys.get(key) or 0) & self.flag)
+        return isinstance(key, bytes) and bool((self.keys.get(key) or UNKNOWN)[0] & self.flag)
 
     def __iter__(self) -> Iterator[bytes]:
-        return (key for key, flags in self.keys if flags & self.flag)
+        return (key for key, flags in self.keys if flags[0] & self.flag)
 
 
 @define(eq=False)
@@ -66,12 +67,12 @@ class Ledger:
         done = read_done(line)
         if done is None:
             return False
-        key = bytes.fromhex(done.key)
         flags = (ANSWERED if done.ok else FAILED) | (FRESH if fresh else 0)
-        known = self.keys.claim(key, flags)
-        if known is not None:
+        if (before := self.keys.claim(done.key, bytes((flags,)))) is not None:
+            known = before[0]
             self.double += bool(known & (ANSWERED | FRESH))
-            self.keys.put(key, ANSWERED | flags & FRESH if known & ANSWERED else flags)
+            flags = ANSWERED | flags & FRESH if known & ANSWERED else flags
+            self.keys.put(done.key, bytes((flags,)))
         if done.id is not None:
             self.ids.claim(id_digest(done.id))
         return True

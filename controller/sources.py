@@ -71,7 +71,8 @@ class Lines:
         """The whole lines that need no further read."""
         while (end := self._chunk.find(b"\n", self._start)) >= 0:
             start, self._start = self._start, end + 1
-            yield self._line([self._chunk[start:end]])
+            self._number += 1
+            yield Line(number=self._number, raw=self._chunk[start:end])
 
     def _line(self, parts: list[bytes]) -> Line:
         self._number += 1

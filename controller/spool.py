@@ -19,7 +19,7 @@ import trio
 from attrs import define, field, frozen
 
 from controller.durable import Durable, write_all
-from controller.identity import as_spooled
+from controller.identity import understood
 from controller.lines import parse_line
 from controller.records import KEY_PATTERN, Prompt, Result
 from policies.contract import JSON
@@ -183,5 +183,5 @@ def _taken(record: bytes) -> Taken | None:
             if parsed is None or not KEY_PATTERN.fullmatch(key) or not record.endswith(b"\n"):
                 return None
             fault = error if isinstance(error, str) else None
-            return Taken(raw, as_spooled(parsed, bytes.fromhex(key), source, line, fault))
+            return Taken(raw, understood(parsed, bytes.fromhex(key), source, line, fault))
     return None

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.done import Done, read_done
 from controller.forms import Draft
-from controller.identity import Identities
+from controller.identity import Identities, understood
 from controller.lines import parse_line
 from controller.outcome import Answer, Failed, Kind, Usage
-from controller.records import Done, Prompt, Result, Timing, dump_result, read_done
+from controller.records import Prompt, Result, Timing, dump_result
 from policies.contract import JSON
 
 KEY = "0123456789abcdef0123456789abcdef"
@@ -62,9 +63,11 @@ results = st.builds(Result, prompt=prompts, answer=answers) | st.builds(Result, 
 def prompt_of(line: str) -> Prompt:
     parsed = parse_line(line.encode())
     assert isinstance(parsed, Draft)
-    identified = Identities().identify(parsed, "prompts.jsonl", 1)
-    assert isinstance(identified, Prompt)
-    return identified
+    key = Identities().identify(parsed, "prompts.jsonl", 1)
+    assert isinstance(key, bytes)
+    prompt = understood(parsed, key, "prompts.jsonl", 1)
+    assert isinstance(prompt, Prompt)
+    return prompt
 
 
 def answer(text: str = "yo", **body: JSON) -> Answer:
@@ -83,7 +86,7 @@ def native(result: Result, *, with_body: bool = False) -> dict[str, JSON]:
 def test_a_dumped_result_tells_a_resumed_run_which_prompt_it_answers_and_whether_it_did(result: Result) -> None:
     line = dump_result(result, with_body=True)
     assert line.endswith(b"\n")
-    done = Done(key=result.prompt.key, ok=result.answer is not None, id=result.prompt.id)
+    done = Done(key=bytes.fromhex(result.prompt.key), ok=result.answer is not None, id=result.prompt.id)
     assert read_done(line) == read_done(line[:-1]) == done
 
 
@@ -98,6 +101,29 @@ def test_a_dumped_result_is_one_line_of_strict_json_for_every_reader(result: Res
 def test_a_torn_result_line_is_no_result(result: Result, data: st.DataObject) -> None:
     line = dump_result(result)
     assert read_done(line[: data.draw(st.integers(0, len(line) - 2))]) is None
+
+
+def plain_parse(line: bytes) -> Done | None:
+    """A blank before it is none of our writer's, so nothing but json reads it."""
+    return read_done(b" " + line)
+
+
+@given(results)
+def test_a_line_of_our_own_form_is_read_as_json_reads_it(result: Result) -> None:
+    line = dump_result(result)
+    assert read_done(line) == plain_parse(line)
+
+
+@given(results, st.data())
+def test_a_damaged_line_of_our_own_form_is_read_as_json_reads_it(result: Result, data: st.DataObject) -> None:
+    line = bytearray(dump_result(result))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(line)))
+        end = at + data.draw(st.integers(0, 3))
+        line[at:end] = data.draw(
+            st.sampled_from([b"", b'"', b"\\", b"{", b"}", b",", b"0", b"\0", b"\xff", b"\n", b"null"])
+        )
+    assert read_done(bytes(line)) == plain_parse(bytes(line))
 
 
 @given(st.binary())
@@ -171,7 +197,7 @@ def test_the_body_is_kept_when_asked_for_and_always_for_embeddings() -> None:
 def batch_result(answered: Answer | None, error: Failed | None) -> dict[str, JSON]:
     prompt = Prompt(id="a-1", key=KEY, source="b.jsonl", line=1, request={}, batch=True)
     line = dump_result(Result(prompt=prompt, answer=answered, error=error))
-    assert read_done(line) == Done(key=KEY, ok=answered is not None, id="a-1")
+    assert read_done(line) == Done(key=bytes.fromhex(KEY), ok=answered is not None, id="a-1")
     value: dict[str, JSON] = json.loads(line)
     assert (value["id"], value["custom_id"]) == ("batch_req_" + KEY, "a-1")
     return value

@@ -24,7 +24,7 @@ def keys(*numbers: int) -> set[bytes]:
 def answered(*numbers: int) -> Ledger:
     ledger = Ledger()
     for key in keys(*numbers):
-        ledger.keys.put(key, ANSWERED)
+        ledger.keys.put(key, bytes((ANSWERED,)))
     return ledger
 
 

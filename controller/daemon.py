@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 import trio
 from attrs import evolve, field, frozen
 
+from controller.breaker import Breaker
 from controller.charges import Meters
 from controller.gates import Gates
 from controller.journal import JournalError
@@ -37,6 +38,8 @@ ReadPrompts = Callable[[AcceptPrompt, AcceptResult], Awaitable[None]]
 Write = Callable[[list[Result]], Awaitable[None]]
 LAST_WRITE = 2.0  # s that a stuck output gets after the drain
 ANSWER = 60.0  # s for the answer to the probe after a hold
+LOOK_UP = 10.0  # s between two looks at whether there is hope
+OVERSLEPT = 1.0  # s; a busy machine alone is late by less
 
 
 @frozen(kw_only=True)
@@ -93,6 +96,7 @@ async def _work(parts: Parts, outbox: Outbox) -> None:
         live=parts.live,
         underway=parts.underway,
         meters=parts.meters,
+        breaker=Breaker(settings.most_alike),
         continue_truncated=settings.continue_truncated,
     )
     async with trio.open_nursery() as nursery:
@@ -176,7 +180,16 @@ async def _watch_for_hope(parts: Parts) -> None:
         if left <= 0:
             parts.stop.ask(Exit.UPSTREAM, f"no success for {patience:g} s; last trouble: {tally.last_trouble}")
             return
-        await trio.sleep(left)
+        await _sleep_awake(min(left, LOOK_UP), tally)
+
+
+async def _sleep_awake(seconds: float, tally: Tally) -> None:
+    """Time in which the whole process was stopped, or its machine, gave the upstream no chance to show itself."""
+    wake_at = trio.current_time() + seconds
+    await trio.sleep(seconds)
+    overslept = trio.current_time() - wake_at
+    if overslept > OVERSLEPT:
+        tally.hopeful_at += overslept
 
 
 async def listen_to_signals(stop: Stop) -> None:

@@ -108,7 +108,7 @@ class Job:
         ):
             nursery.start_soon(listen_to_signals, self.stop)
             nursery.start_soon(self._say_when_stopping)
-            nursery.start_soon(self.store.sync_often, self.stop)
+            nursery.start_soon(self.store.sync_often, self.stop, self.say)
             nursery.start_soon(keeper.run)
             nursery.start_soon(show, self._progress_mode(), lambda: self._line(gates))
             parts = Parts(

@@ -19,6 +19,7 @@ from attrs import define, field
 
 from controller.durable import Durable, write_all
 from controller.repair import Ledger, prepare, recount
+from controller.rescue import Loss, has_its_name, rescue
 
 STDOUT = "-"
 
@@ -100,6 +101,16 @@ class Journal:
             return
         try:
             await self.append(b"".join(lines))
+        except OSError as error:
+            self._cause = error
+            raise JournalError(self.name, error) from error
+
+    async def look_after(self) -> Loss | None:
+        """What became of the file if its name leads to it no more: it has been seen to. Raises JournalError."""
+        if self._output is None or not self.resumable or has_its_name(self._output.fd, self.name):
+            return None
+        try:
+            return await trio.to_thread.run_sync(self._output.rescue, self.name)
         except OSError as error:
             self._cause = error
             raise JournalError(self.name, error) from error
@@ -203,6 +214,10 @@ class _Output:
         if self.dirty:
             self.dirty = False
             self.durable.before_exit(self.fd)
+
+    def rescue(self, path: str) -> Loss:
+        with self._lock:
+            return rescue(self.fd, path)
 
     def close(self) -> None:
         """Leave the descriptor open while a thread is in it: its number would be given to another file."""

@@ -119,6 +119,9 @@ class Settings:
     drain_timeout: float = _set(30.0, "how long a stop waits for answers under way", unit="s", low=0.0)
     longest_wait: float = _set(900.0, "an upstream that asks for a longer wait parks the run", unit="s", low=0.0)
     give_up_after: float = _set(900.0, "no success at all for this long parks the run", unit="s", low=0.001)
+    most_alike: int = _set(
+        20, "when more prompts than this failed alike and none succeeded, stop; 0 lets them all fail", low=0
+    )
     keep_response: bool = _set(False, "keep the whole answer of the API in each result, as `response`")
     ca_file: str | None = _optional(str, "PEM file with the certificate authorities to trust")
     state: str | None = _optional(

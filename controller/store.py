@@ -6,6 +6,7 @@ only when its result is in the file.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -80,11 +81,19 @@ class Store:
         if self.spool is not None:
             await self.spool.keep(lines)
 
-    async def sync_often(self, stop: Stop) -> None:
-        """Keep what a crash of the machine may cost below a second. Ends only when it can't be kept."""
+    async def sync_often(self, stop: Stop, say: Callable[[str], None]) -> None:
+        """Keep what a crash of the machine may cost below a second. Ends only when it can't be kept.
+
+        Also look whether the results file is where it was.
+        """
         try:
             while True:
                 await trio.sleep(SYNC_EVERY)
+                loss = None if stop.code is Exit.LOCAL_IO else await self.journal.look_after()
+                if loss is not None and loss.stops:
+                    stop.ask(Exit.LOCAL_IO, loss.words)
+                elif loss is not None:
+                    say(loss.words)
                 await self.journal.sync()
                 if self.spool is not None:
                     await self.spool.sync()

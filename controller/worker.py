@@ -14,6 +14,7 @@ from typing import assert_never
 import trio
 from attrs import define, evolve, field, frozen
 
+from controller.breaker import Breaker
 from controller.charges import Meters, Reservation
 from controller.continued import Echo, Whole
 from controller.dialects.quotas import DAY
@@ -48,6 +49,7 @@ class Bench:
     live: Live | None = None
     underway: Underway | None = None
     meters: Meters = field(factory=Meters)
+    breaker: Breaker = field(factory=lambda: Breaker(0))
     continue_truncated: int = 0  # times that the rest of an answer is asked for
 
 
@@ -102,6 +104,7 @@ class _Round:
                     permit.true_cost = cost.settle(self.asked, permit.cost, permit.outcome, permit.seen.usage)
             match outcome:
                 case Completed():
+                    self.bench.breaker.succeeded()
                     return self._result(permit, answer=outcome.answer)
                 case Throttled():
                     again = True
@@ -114,7 +117,7 @@ class _Round:
                     again = outcome.kept
                     pause = 0.0 if again else self._pause(permit, outcome)
                     if pause is None:
-                        return self._result(permit, error=outcome)
+                        return self._given_up(permit, outcome)
                     self._take_back()
                     if await self.bench.stop.sleep(pause):
                         return None
@@ -216,6 +219,14 @@ class _Round:
             spends = self.free_failures > FREE_FAILURES * backoff.allowed
         self.failures += spends
         return backoff.pause(outcome, self.failures, self.bench.rng)
+
+    def _given_up(self, permit: Permit, outcome: Failed) -> Result | None:
+        """Its error result; None where all prompts fail alike, which is not this one's fault."""
+        words = self.bench.breaker.failed(outcome)
+        if words is None:
+            return self._result(permit, error=outcome)
+        self.bench.stop.ask(Exit.UPSTREAM, words)
+        return None
 
     def _result(self, permit: Permit, *, answer: Answer | None = None, error: Failed | None = None) -> Result:
         now, seen = trio.current_time(), permit.seen

@@ -26,11 +26,10 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def upstream(profile: str = QUICK) -> Iterator[str]:
-    """`tidegate upstream PROFILE` on a free port; gives its base URL."""
-    process = subprocess.Popen(
-        [*TIDEGATE, "upstream", profile, "--port", "0"], stderr=subprocess.PIPE, text=True, env=environment()
-    )
+def upstream(profile: str = QUICK, *, port: int = 0) -> Iterator[str]:
+    """`tidegate upstream PROFILE` on a port, 0 for a free one; gives its base URL."""
+    command = [*TIDEGATE, "upstream", profile, "--port", str(port)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment())
     try:
         assert process.stderr is not None
         yield process.stderr.readline().split()[-1]

@@ -238,7 +238,7 @@ async def test_a_run_keeps_what_a_crash_of_the_machine_costs_below_a_second(path
     store = Store(Journal.open(str(path), Durable("interval", disk.fsync)))
     begin = disk.syncs
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(store.sync_often, stop)
+        nursery.start_soon(store.sync_often, stop, pytest.fail)
         for number in range(10):
             await store.write([record(number)], [])
             await trio.sleep(0.1)

@@ -203,6 +203,14 @@ class AdaptiveBucket:
         lone = self.pace.unresolved_limit == 1 and not self.pace.drain
         self.bucket.pause(until, now, keep=1.0 if lone else 0.0)
 
+    def renew(self, policy: Policy | None, ceiling: float, now: float) -> None:
+        """Another ceiling by the user, and another policy if he changed its options; what was reserved stays so."""
+        self.ceiling, self.floor = ceiling, min(self.floor, ceiling)
+        if policy is not None:
+            self.policy, self.pace, self.fault = policy, sound(policy.pace), None
+        rate = self._clamp(self.pace.refill_rate, self.pace)
+        self.bucket.set_pace(rate, self._capacity(self.pace, rate), now)
+
     def _ask(self, event: Event) -> Pace:
         pace = self.policy.on(event)
         if pace is not self.pace:

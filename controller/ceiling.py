@@ -75,6 +75,12 @@ class Ceiling:
             self._sum += more
             entry.cost = cost
 
+    def move(self, per_minute: float, now: float) -> None:
+        """Another ceiling from now on; what was admitted in the last minute counts against it."""
+        rate = per_minute / PERIOD
+        self.per_minute = per_minute
+        self._pace.set_pace(rate, max(SLACK * rate, 1e-6), now)
+
     def take_over(self, spent: Spending) -> None:
         """Go on from where earlier runs were; before the first admission."""
         for sent in spent.log:

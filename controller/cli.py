@@ -93,14 +93,19 @@ def run(prompts: tuple[str, ...], config: str | None, dry_run: bool, **flags: ob
     """Answer every line of PROMPTS (files, - for stdin) with exactly one result line."""
     with ExitStack() as stack:
         try:
-            settings = build(_given(flags), os.environ, _read_config(config), config or "")
-            settings = attrs.evolve(settings, output=None if settings.output == STDOUT else settings.output)
+            settings = _settings(flags, config)
             if dry_run:
                 return look_only(settings, _inputs(prompts), say)
-            job = prepare(settings, _inputs(prompts), os.environ, stack, say=say, simulate=_simulate)
+            reread = partial(_settings, flags, config)
+            job = prepare(settings, _inputs(prompts), os.environ, stack, say=say, simulate=_simulate, reread=reread)
         except ValueError as error:
             raise click.ClickException(str(error)) from error
         return job.run()
+
+
+def _settings(flags: Mapping[str, object], config: str | None) -> Settings:
+    settings = build(_given(flags), os.environ, _read_config(config), config or "")
+    return attrs.evolve(settings, output=None if settings.output == STDOUT else settings.output)
 
 
 def _given(flags: Mapping[str, object]) -> dict[str, object]:

@@ -10,14 +10,14 @@ result by then stays pending, and the same command takes it up again.
 from __future__ import annotations
 
 import random
-import signal
 from collections.abc import Awaitable, Callable
 
 import trio
-from attrs import evolve, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from controller.breaker import Breaker
 from controller.charges import Meters
+from controller.crew import Crew
 from controller.gates import Gates
 from controller.journal import JournalError
 from controller.live import Live
@@ -38,7 +38,7 @@ ReadPrompts = Callable[[AcceptPrompt, AcceptResult], Awaitable[None]]
 Write = Callable[[list[Result]], Awaitable[None]]
 LAST_WRITE = 2.0  # s that a stuck output gets after the drain
 ANSWER = 60.0  # s for the answer to the probe after a hold
-LOOK_UP = 10.0  # s between two looks at whether there is hope
+LOOK_UP = 10.0  # s between two looks at whether the process was stopped
 OVERSLEPT = 1.0  # s; a busy machine alone is late by less
 
 
@@ -57,10 +57,11 @@ class Parts:
     stop: Stop = field(factory=Stop)
     live: Live | None = None
     underway: Underway | None = None
+    crew: Crew = field(default=Factory(lambda parts: Crew(parts.settings.max_in_flight), takes_self=True))
 
 
 async def serve(parts: Parts) -> Exit:
-    """Run to one of the three ends. Installs no signal handler: `listen_to_signals` does."""
+    """Run to one of the three ends. Installs no signal handler: `reload.listen` does."""
     outbox = Outbox(2 * parts.settings.max_in_flight)  # twice: the journal's pace must not show in the workers'
     working, writing = trio.CancelScope(), trio.CancelScope()
     async with trio.open_nursery() as watchers:
@@ -99,10 +100,18 @@ async def _work(parts: Parts, outbox: Outbox) -> None:
         breaker=Breaker(settings.most_alike),
         continue_truncated=settings.continue_truncated,
     )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_take_in, parts, send, outbox)
-        for _ in range(settings.max_in_flight):
-            nursery.start_soon(work, receive, bench)
+    async with trio.open_nursery() as hiring:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_take_in, parts, send, outbox)
+
+            def begin() -> bool:
+                if nursery.child_tasks:
+                    outbox.widen(2 * parts.crew.size)
+                    nursery.start_soon(work, receive, bench)
+                return bool(nursery.child_tasks)
+
+            hiring.start_soon(parts.crew.hire, begin)
+        hiring.cancel_scope.cancel()
 
 
 async def _take_in(parts: Parts, send: trio.MemorySendChannel[Prompt], outbox: Outbox) -> None:
@@ -180,22 +189,16 @@ async def _watch_for_hope(parts: Parts) -> None:
         if left <= 0:
             parts.stop.ask(Exit.UPSTREAM, f"no success for {patience:g} s; last trouble: {tally.last_trouble}")
             return
-        await _sleep_awake(min(left, LOOK_UP), tally)
+        await _sleep_awake(left, tally)
 
 
 async def _sleep_awake(seconds: float, tally: Tally) -> None:
     """Time in which the whole process was stopped, or its machine, gave the upstream no chance to show itself."""
-    wake_at = trio.current_time() + seconds
-    await trio.sleep(seconds)
-    overslept = trio.current_time() - wake_at
-    if overslept > OVERSLEPT:
-        tally.hopeful_at += overslept
-
-
-async def listen_to_signals(stop: Stop) -> None:
-    """First SIGINT or SIGTERM: stop and drain. Second: stop at once. Never returns."""
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for number in signals:
-            if stop.asked.is_set():
-                stop.at_once.set()
-            stop.ask(Exit(128 + number), f"{signal.Signals(number).name}")
+    while seconds > 0:
+        asked, now = min(seconds, LOOK_UP), trio.current_time()
+        await trio.sleep(asked)
+        overslept = trio.current_time() - now - asked
+        seconds -= asked
+        if overslept > OVERSLEPT:
+            tally.hopeful_at += overslept
+            seconds += overslept

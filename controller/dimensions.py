@@ -89,19 +89,23 @@ class Dimensions:
         for dormant in self.dormant.values():
             dormant.take_back(booking.number)
         if not sent:
-            for name, entry in booking.entries.items():
-                self.ceilings[name].correct(entry, 0.0, now)
+            self._correct(booking, {}, now)
 
     def settle(self, booking: Booking, true_cost: Cost | None, now: float) -> Cost:
         """It is over; true_cost: None, or without a dimension: as reserved. What it came to."""
         true_cost = booking.cost if true_cost is None else {**booking.cost, **true_cost}
         for name in booking.limited_by:
             self.awake[name].settle(booking.cost[name], true_cost[name], now)
-        for name, entry in booking.entries.items():
-            self.ceilings[name].correct(entry, true_cost[name], now)
+        self._correct(booking, true_cost, now)
         for name, dormant in self.dormant.items():
             dormant.correct(booking.number, true_cost[name])
         return true_cost
+
+    def _correct(self, booking: Booking, true_cost: Cost, now: float) -> None:
+        """What an admission was for the ceilings, those that are still there."""
+        for name, entry in booking.entries.items():
+            if name in self.ceilings:
+                self.ceilings[name].correct(entry, true_cost.get(name, 0.0), now)
 
     # -- limits that show themselves
 

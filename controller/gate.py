@@ -139,6 +139,10 @@ class Gate:
         if head is not None:
             head.wake.set()
 
+    def wake(self) -> None:
+        """The limiter was changed from outside: the head asks again."""
+        self._changed(())
+
     def close(self) -> None:
         """Admit nobody any more: everyone in the queue gets None."""
         self._closed = True

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Self
 
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 
 from controller.adaptive import AdaptiveBucket
 from controller.ceiling import Ceiling
-from controller.dormant import SAVED_UP, Dormant
+from controller.dormant import SAVED_UP, Dormant, MakePolicy
 from controller.gate import Gate
 from controller.knowledge import HINT, Lessons, Limit, Spending
 from controller.limiter import Limiter
@@ -31,12 +32,7 @@ MakeLimiter = Callable[[float, Lessons, Mapping[str, Spending]], Limiter]  # now
 
 def limiter_maker(settings: Settings) -> MakeLimiter:
     """Check the policy and its options now (raises ValueError); limiters are made later, as models appear."""
-    policy_class = registry.find(settings.policy)
-    options = registry.make_options(policy_class, dict(pair(each) for each in settings.policy_option))
-    ceilings, headroom = settings.ceilings, settings.headroom
-
-    def policy(now: float, remembered: Remembered | None = None) -> Policy:
-        return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=remembered)
+    policy, ceilings, headroom = policy_maker(settings), settings.ceilings, settings.headroom
 
     def make(now: float, lessons: Lessons, spent: Mapping[str, Spending]) -> Limiter:
         known = {name: limit for name, limit in lessons.limits.items() if now - limit.at < HINT}
@@ -61,6 +57,60 @@ def limiter_maker(settings: Settings) -> MakeLimiter:
 
     make(0.0, Lessons(), {})  # a stranger's policy that can't even be made is better known now
     return make
+
+
+def policy_maker(settings: Settings) -> MakePolicy:
+    """The policy with its options, checked: raises ValueError."""
+    policy_class = registry.find(settings.policy)
+    options = registry.make_options(policy_class, dict(pair(each) for each in settings.policy_option))
+
+    def policy(now: float, remembered: Remembered | None = None) -> Policy:
+        return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=remembered)
+
+    return policy
+
+
+@frozen(kw_only=True)
+class Renewal:
+    """What the limiters of a run become when settings are read again. make_policy: None if its options are the same."""
+
+    make_limiter: MakeLimiter
+    make_policy: MakePolicy | None
+    ceilings: Mapping[str, float]
+    max_in_flight: int
+
+    @classmethod
+    def of(cls, settings: Settings, *, options_changed: bool) -> Self:
+        """Raises ValueError where a start would."""
+        return cls(
+            make_limiter=limiter_maker(settings),
+            make_policy=policy_maker(settings) if options_changed else None,
+            ceilings=settings.ceilings,
+            max_in_flight=settings.max_in_flight,
+        )
+
+    def apply(self, limiter: Limiter, now: float) -> None:
+        """What it has learned stays, and so does what was admitted in the last minute."""
+        for name, bucket in limiter.dimensions.items():
+            most = self.ceilings.get(name, float("inf")) / 60 if name == "requests" else float("inf")
+            bucket.renew(self._policy(bucket.pace.learned_limit, now), most, now)
+        for dormant in limiter.dormant.values():
+            dormant.make_policy = self.make_policy or dormant.make_policy
+        for name in limiter.ceilings.keys() - self.ceilings.keys():
+            del limiter.ceilings[name]
+        for name, number in self.ceilings.items():
+            if name in limiter.ceilings:
+                limiter.ceilings[name].move(number, now)
+            else:
+                limiter.ceilings[name] = Ceiling(number, now)
+        limiter.max_in_flight = self.max_in_flight
+        limiter.sum_up()
+
+    def _policy(self, learned: float | None, now: float) -> Policy | None:
+        if self.make_policy is None:
+            return None
+        known = learned is not None and 0 < learned < float("inf")
+        return self.make_policy(now, Remembered(limit=learned, age=0.0) if known and learned is not None else None)
 
 
 def remembered(limit: Limit, now: float) -> Remembered:
@@ -103,6 +153,13 @@ class Gates:
         if decision.reason is Reason.FALLBACK:
             fault = self.by_model[model].limiter.dimensions[decision.dimension].fault
             self.warn(f"the policy failed, and aimd goes on from its last good pace ({model}): {fault}")
+
+    def renew(self, renewal: Renewal, now: float) -> None:
+        """Settings were read again."""
+        self.make_limiter = renewal.make_limiter
+        for gate in self.by_model.values():
+            renewal.apply(gate.limiter, now)
+            gate.wake()
 
     def answering(self) -> bool:
         """Some attempt under way has been accepted."""

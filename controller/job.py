@@ -14,7 +14,8 @@ from attrs import field, frozen
 from controller import assemble
 from controller.charges import Meters
 from controller.closing import Ending, opening_lines
-from controller.daemon import Parts, listen_to_signals, serve
+from controller.crew import Crew
+from controller.daemon import Parts, serve
 from controller.decisions import DecisionLog, open_log
 from controller.descriptors import make_room
 from controller.dialects.contract import Dialect
@@ -25,12 +26,14 @@ from controller.keeper import Keeper
 from controller.live import Live
 from controller.memory import Memory
 from controller.permits import Decision
-from controller.progress import show, summary
+from controller.progress import show, statistics, summary
 from controller.records import Prompt, Result, dump_result
+from controller.reload import Reload, listen
 from controller.settings import Settings
 from controller.sources import source_of
 from controller.stderr import is_terminal
 from controller.store import Store
+from controller.supervisor import Supervisor
 from controller.telemetry import Exit, Stop, Tally
 from controller.transport import open_transport
 from controller.upstream import Upstream
@@ -61,6 +64,8 @@ class Job:
     meters: Meters
     decisions: IO[bytes] | None
     say: Say
+    reread: Callable[[], Settings]
+    supervisor: Supervisor
     live: Live | None = None
     tally: Tally = field(factory=Tally)
     stop: Stop = field(factory=Stop)
@@ -106,7 +111,18 @@ class Job:
             ) as upstream,
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(listen_to_signals, self.stop)
+            crew = Crew(self.settings.max_in_flight)
+            reload = Reload(
+                settings=self.settings,
+                reread=self.reread,
+                gates=gates,
+                keeper=keeper,
+                crew=crew,
+                renew_key=upstream.renew_key,
+                say=self.say,
+            )
+            nursery.start_soon(listen, self.stop, reload, self.supervisor, lambda: self._statistics(gates))
+            nursery.start_soon(self.supervisor.run, lambda: self._line(gates))
             nursery.start_soon(self._say_when_stopping)
             nursery.start_soon(self.store.sync_often, self.stop, self.say)
             nursery.start_soon(keeper.run)
@@ -123,6 +139,7 @@ class Job:
                 stop=self.stop,
                 live=self.live,
                 underway=self.store.underway,
+                crew=crew,
             )
             code = await serve(parts)
             nursery.cancel_scope.cancel()
@@ -165,8 +182,13 @@ class Job:
             input_open=not self.intake.exhausted,
         )
 
+    def _statistics(self, gates: Gates) -> None:
+        for line in statistics(self.tally, gates.by_model, trio.current_time()):
+            self.say(line)
+
     async def _say_when_stopping(self) -> None:
         await self.stop.asked.wait()
+        self.supervisor.tell("STOPPING=1")
         rest = "" if self.stop.at_once.is_set() else "; finishing what is under way"
         self.say(f"stopping: {self.stop.reason}{rest}")
 
@@ -179,6 +201,7 @@ def prepare(
     *,
     say: Say,
     simulate: Simulate,
+    reread: Callable[[], Settings],
 ) -> Job:
     """Check everything, open what must be open; raises ValueError, one line, with nothing sent."""
     assemble.check_files(settings, sources)
@@ -206,6 +229,8 @@ def prepare(
         ),
         decisions=decisions,
         say=say,
+        reread=reread,
+        supervisor=Supervisor.of(environment),
         live=Live.to_stdout(settings, store.journal),
     )
 

@@ -47,7 +47,7 @@ class Limiter:
 
     def __attrs_post_init__(self) -> None:
         self._quotas = Dimensions(self.dimensions, self.dormant, self.ceilings)
-        self._sum_up()
+        self.sum_up()
 
     # -- admission
 
@@ -67,7 +67,7 @@ class Limiter:
         self._quotas.take(booking, now)
         for name, dimension in self.dimensions.items():
             if dimension.tell(Admitted(**self._facts(booking, name, now))) is not None:
-                self._sum_up()
+                self.sum_up()
         return booking
 
     def _obstacle(self, cost: Cost, now: float) -> Wait | None:
@@ -85,7 +85,8 @@ class Limiter:
         """Nothing is sent before this instant."""
         return self._holds.until
 
-    def _sum_up(self) -> None:
+    def sum_up(self) -> None:
+        """What all dimensions come to now; also to be called when one was changed from outside."""
         most = self.max_in_flight if self.room.limit is None else min(self.room.limit, self.max_in_flight)
         self._holds.sum_up([dimension.pace for dimension in self.dimensions.values()], most, self._next)
 
@@ -99,7 +100,7 @@ class Limiter:
         beside, in_flight = min(self.accepted_open, booking.beside), len(self._open)
         self.accepted_open += 1
         if self._holds.unheard.end() | self.room.accepted(booking.number, in_flight, beside, self._next):
-            self._sum_up()
+            self.sum_up()
         hints = self._quotas.hear(hints, now) if hints else hints
         events: dict[str, Event] = {}
         for name, dimension in self.dimensions.items():
@@ -155,22 +156,22 @@ class Limiter:
             if changed:
                 self._holds.broken.add(booking, self._next, now)
         if changed:
-            self._sum_up()
+            self.sum_up()
 
     def _refused(self, booking: Booking, outcome: Throttled, in_flight: int, now: float) -> tuple[Decision, ...]:
         if outcome.retry_after is not None:
             self._holds.server_hold = max(self._holds.server_hold, now + outcome.retry_after + SLACK)
-            self._sum_up()
+            self.sum_up()
         self._quotas.put_back(booking, now, sent=True)
         beside = max(booking.beside, len(self._open))
         crowded = self.room.crowded(beside, named=outcome.dimension, newest=self._next)
-        self._sum_up()
+        self.sum_up()
         events = self._unknown(booking, in_flight, now) if crowded else self._news(booking, outcome, in_flight, now)
         decisions = self._tell(now, events)
         full = crowded and len(self._open) >= self._holds.cap
         if self.held_until <= now and not full:  # the refused prompt would be back at once
             self._holds.unheard.add(booking, self._next, now, at_once=True)
-            self._sum_up()
+            self.sum_up()
             self._pause(now)
         return decisions
 
@@ -196,7 +197,7 @@ class Limiter:
             self._quotas.put_back(booking, now, sent=False)
         if outcome.kind in TRANSIENT:
             self._holds.unheard.add(booking, self._next, now)
-            self._sum_up()
+            self.sum_up()
         decisions = self._tell(now, self._unknown(booking, in_flight, now))
         return Settlement(decisions=decisions, spends_budget=not self._holds.unheard.blames_upstream)
 
@@ -224,7 +225,7 @@ class Limiter:
             old = dimension.bucket.refill_rate
             reason = dimension.tell(event)
             if reason is not None:
-                self._sum_up()
+                self.sum_up()
                 new = dimension.bucket.refill_rate
                 unit = dimension.unit
                 decisions += (Decision(now, name, unit * old, unit * new, reason, self.held_until),)

@@ -27,7 +27,7 @@ class Outbox:
     _receive: trio.MemoryReceiveChannel[Result] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._free = trio.Semaphore(self.slots, max_value=self.slots)
+        self._free = trio.Semaphore(self.slots)
         self._send, self._receive = trio.open_memory_channel[Result](math.inf)  # bounded by the slots
 
     async def reserve(self) -> None:
@@ -40,6 +40,12 @@ class Outbox:
         """Free slots: results are written, or a prompt stays pending."""
         for _ in range(count):
             self._free.release()
+
+    def widen(self, slots: int) -> None:
+        """Have so many slots, if they are more."""
+        more = max(slots - self.slots, 0)
+        self.slots += more
+        self.give_back(more)
 
     def put(self, result: Result) -> None:
         """Hand a result over at once; its slot stays taken until it is written."""

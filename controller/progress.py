@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import trio
 
@@ -41,6 +41,22 @@ def what_blocks(tally: Tally, gates: Iterable[Gate], *, max_in_flight: int, inpu
     if tally.in_flight >= max_in_flight:
         return _WORDS[Blocked.IN_FLIGHT]
     return "no input" if input_open else "answers"
+
+
+def statistics(tally: Tally, gates: Mapping[str, Gate], now: float) -> list[str]:
+    """All that is known now, for who asks by a signal: the run in one line, then a line for each model."""
+    counts = f"{tally.ok} ok, {tally.failed} failed, {tally.in_hand} in hand; {tally.attempts} attempts, "
+    counts += f"{tally.throttled} throttled; {tally.input_tokens} tokens in, {tally.output_tokens} out"
+    said = [f"{counts}; last trouble: {tally.last_trouble or 'none'}"]
+    for model, gate in gates.items():
+        state = gate.limiter.statistics(now)
+        rates = ", ".join(f"{name} {60 * rate:.4g}/min" for name, rate in state.refill_rate.items())
+        held = f", held for {state.held_for:.1f} s" if state.held_for else ""
+        said.append(
+            f"model {model}: {rates}; {state.in_flight} of {state.max_in_flight} in flight, "
+            f"{gate.waiting} waiting{held}"
+        )
+    return said
 
 
 async def show(mode: str, line: Callable[[], str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import signal
 
 STDERR = 2
 MOST = select.PIPE_BUF  # bytes; a pipe that is ready takes so many without blocking
@@ -28,6 +29,11 @@ def redraw(text: str) -> None:
 def is_terminal() -> bool:
     """Somebody may be looking."""
     return os.isatty(STDERR)
+
+
+def has_terminal() -> bool:
+    """Somebody would hang up: SIGHUP means that the terminal is gone, unless nohup made us deaf to it."""
+    return (is_terminal() or os.isatty(0)) and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
 
 _CLEAR = "\r\x1b[K"

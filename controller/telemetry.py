@@ -19,6 +19,7 @@ class Exit(IntEnum):
     UPSTREAM = 3  # credentials, model, spent quota, no success for too long
     LOCAL_IO = 5  # disk full, closed pipe
     FAULT = 70  # our own, with a traceback; sysexits.h calls it EX_SOFTWARE
+    HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
 

@@ -103,6 +103,10 @@ class Upstream:
                 self._key = fresh
         return self._key != refused
 
+    def renew_key(self) -> bool:
+        """Read the key again; whether it is another one now."""
+        return self._renewed(self._key)
+
     def continued(self, prompt: Prompt, text: str) -> Prompt | None:
         """The prompt that asks for the rest after `text`; None where that can't be asked."""
         return self.dialect.continued(prompt, text)

@@ -112,5 +112,5 @@ def test_a_simulated_upstream_is_asked_in_its_own_dialect_unless_told_otherwise(
     settings = Settings(base_url=f"sim:{spec}", model="m", dialect=dialect, output=str(tmp_path / "r.jsonl"))
     with ExitStack() as stack:
         sources = (str(write_prompts(tmp_path / "p.jsonl", 1)),)
-        job = prepare(settings, sources, {}, stack, say=lambda _: None, simulate=cli._simulate)
+        job = prepare(settings, sources, {}, stack, say=lambda _: None, simulate=cli._simulate, reread=lambda: settings)
         assert job.dialect.name == spoken

@@ -1,0 +1,222 @@
+"""A run among its keepers: a service manager, signals, a terminal that is closed, settings that are read again."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import pytest
+from command import PATIENCE, environment, ids, results, start, statistics, upstream, write_prompts
+
+from controller.supervisor import Supervisor
+
+UNIT = Path(__file__).parent.parent / "examples" / "tidegate.service"
+STREAMS = "steady?rate=500&burst=500&latency=0.3&words=3"
+
+
+class Manager:
+    """A fake of systemd's notify socket."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(address)
+        self.socket.settimeout(PATIENCE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def next(self) -> dict[str, str]:
+        return dict(line.split("=", 1) for line in self.socket.recv(4096).decode().splitlines())
+
+    def until(self, key: str) -> dict[str, str]:
+        while key not in (told := self.next()):
+            pass
+        return told
+
+
+@contextmanager
+def running(*arguments: str | Path, **more: object) -> Iterator[subprocess.Popen[str]]:
+    process = start(*arguments, **more)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def say_line(process: subprocess.Popen[str], words: str) -> str:
+    """Wait for a line on stderr."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return line
+    raise AssertionError(f"it ended without saying {words!r}")
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    return write_prompts(tmp_path / "p.jsonl", 100)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "r.jsonl"
+
+
+# -- a service manager
+
+
+@pytest.mark.slow
+def test_a_service_manager_is_told_of_the_beginning_of_life_and_of_the_end(
+    tmp_path: Path, prompts: Path, out: Path
+) -> None:
+    asked = environment(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="400000")
+    with (
+        Manager(str(tmp_path / "notify")) as manager,
+        upstream(STREAMS) as url,
+        running(prompts, "--follow", "--base-url", url, "--model", "m", "-o", out, env=asked) as run,
+    ):
+        assert manager.next() == {"READY": "1"}
+        signs, began = [manager.until("WATCHDOG") for _ in range(6)], time.monotonic()
+        assert re.match(r"done \d+ ", signs[-1]["STATUS"])
+        manager.until("WATCHDOG")
+        assert time.monotonic() - began < 0.4 + 2, "twice in a period, if the machine is not too busy"
+        run.send_signal(signal.SIGHUP)
+        assert int(manager.until("RELOADING")["MONOTONIC_USEC"]) > 0
+        manager.until("READY")
+        run.send_signal(signal.SIGTERM)
+        manager.until("STOPPING")
+        assert run.wait(PATIENCE) == 143
+
+
+@pytest.mark.slow
+def test_a_frozen_run_gives_no_sign_of_life(tmp_path: Path, prompts: Path, out: Path) -> None:
+    asked = environment(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="200000")
+    flags = (prompts, "--follow", "--base-url", "sim:steady", "-o", out)
+    with Manager(str(tmp_path / "notify")) as manager, running(*flags, env=asked) as run:
+        manager.until("WATCHDOG")
+        run.send_signal(signal.SIGSTOP)
+        manager.socket.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            manager.until("never")
+
+
+@pytest.mark.parametrize("place", ["/nowhere/at/all", "relative", "", "@", "/" + "x" * 200])
+def test_a_socket_that_is_not_there_is_no_trouble(place: str) -> None:
+    Supervisor.of({"NOTIFY_SOCKET": place}).tell("READY=1")
+
+
+def test_a_socket_without_a_file_is_a_socket_too() -> None:
+    name = f"tidegate-{os.getpid()}"
+    with Manager("\0" + name) as manager:
+        Supervisor.of({"NOTIFY_SOCKET": f"@{name}"}).tell("READY=1", "STATUS=fine")
+        assert manager.next() == {"READY": "1", "STATUS": "fine"}
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_the_example_unit_is_one(tmp_path: Path) -> None:
+    unit = tmp_path / "tidegate.service"
+    unit.write_text(UNIT.read_text().replace("/usr/local/bin/tidegate", sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_example_unit_starts_nothing_again_that_would_only_fail_again() -> None:
+    unit = dict(line.split("=", 1) for line in UNIT.read_text().splitlines() if re.match(r"\w+=", line))
+    assert unit["RestartPreventExitStatus"].split() == ["1", "2", "3", "4"]
+    assert (unit["Type"], unit["SuccessExitStatus"]) == ("notify", "143")
+
+
+# -- signals
+
+
+@pytest.mark.slow
+def test_settings_are_read_again_without_dropping_a_stream(tmp_path: Path, prompts: Path, out: Path) -> None:
+    config, key = tmp_path / "c.toml", tmp_path / "key"
+    config.write_text("requests_per_minute = 60\nmax_in_flight = 1\npolicy_option = ['start_rate=5']\n")
+    key.write_text("one")
+    flags = ("--model", "m", "--config", config, "--api-key-file", key, "-o", out)
+    with upstream(STREAMS) as url, running(prompts, "--base-url", url, *flags) as run:
+        while not out.exists() or out.read_bytes().count(b"\n") < 2:
+            time.sleep(0.01)
+        config.write_text(
+            "requests_per_minute = 60000\nmax_in_flight = 20\npolicy_option = ['start_rate=200']\nseed = 7\n"
+        )
+        key.write_text("two")
+        run.send_signal(signal.SIGHUP)
+        said = say_line(run, "settings read again")
+        for words in (
+            "--requests-per-minute 60000",
+            "--max-in-flight 20",
+            "--policy-option start_rate=200",
+            "another key",
+        ):
+            assert words in said
+        assert "--seed" in say_line(run, "only a restart")
+        assert run.wait(PATIENCE / 2) == 0, "a hundred at one a second would take longer"
+        seen = statistics(url)
+    assert ids(results(out)) == sorted(range(100), key=str)
+    assert seen["attempts"] == 100
+    assert 10 < int(str(seen["most_in_flight"])) <= 20
+
+
+@pytest.mark.slow
+def test_settings_that_cannot_be_change_nothing(tmp_path: Path, prompts: Path, out: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text("requests_per_minute = 6000\n")
+    with (
+        upstream(STREAMS) as url,
+        running(prompts, "--base-url", url, "--model", "m", "--config", config, "-o", out, "--follow") as run,
+    ):
+        while not out.exists() or not out.read_bytes():
+            time.sleep(0.01)
+        config.write_text("requests_per_minute = 'many'\n")
+        run.send_signal(signal.SIGHUP)
+        assert "requests-per-minute" in say_line(run, "were not read again")
+        while out.read_bytes().count(b"\n") < 100:
+            time.sleep(0.01)
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(PATIENCE) == 143
+
+
+@pytest.mark.slow
+def test_statistics_are_told_when_they_are_asked_for(prompts: Path, out: Path) -> None:
+    with upstream(STREAMS) as url, running(prompts, "--base-url", url, "--model", "m", "-o", out, "--follow") as run:
+        while not out.exists() or not out.read_bytes():
+            time.sleep(0.01)
+        run.send_signal(signal.SIGUSR1)
+        assert re.search(r"\d+ ok, 0 failed, \d+ in hand; \d+ attempts", say_line(run, "in hand"))
+        assert re.search(r"requests [\d.e+]+/min; \d+ of 64 in flight", say_line(run, "model m:"))
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_stops_the_run_as_other_signals_do(prompts: Path, out: Path) -> None:
+    ours, theirs = pty.openpty()
+    with (
+        upstream(STREAMS) as url,
+        running(prompts, "--base-url", url, "--model", "m", "-o", out, "--follow", stdin=theirs) as run,
+    ):
+        while not out.exists() or not out.read_bytes():
+            time.sleep(0.01)
+        run.send_signal(signal.SIGHUP)
+        assert run.wait(PATIENCE) == 129
+    os.close(ours)
+    os.close(theirs)
+    assert json.loads(out.read_text().splitlines()[-1])["status"] == "ok"

@@ -7,10 +7,12 @@ import os
 import re
 import secrets
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from controller.budget import Price
 from controller.charges import CHARGES, Charge
 from controller.dialects.contract import Dialect
 from controller.dialects.table import key_variable, own_host
@@ -19,6 +21,8 @@ from controller.identity import Identities
 from controller.intake import Intake
 from controller.journal import STDOUT, check_output
 from controller.memory import Memory
+from controller.outcome import Usage
+from controller.prices import Prices
 from controller.proxies import is_loopback_host
 from controller.records import Prompt
 from controller.repair import Ledger
@@ -193,6 +197,17 @@ def intake_for(settings: Settings, ledger: Ledger) -> Intake:
         text=settings.input_format == "text",
         first=settings.first,
     )
+
+
+def price_of(settings: Settings, url: str) -> Price:
+    """What tokens cost; looked up only for a budget in money. ValueError if that is unknown from the start."""
+    if settings.max_cost is None:
+        return lambda _, __: 0.0
+    prices = Prices.of(url, time.time())
+    if settings.model is not None:
+        sample = Prompt(id=None, key="", source="", line=0, request={"model": settings.model})
+        prices.price(sample, Usage(input_tokens=1, output_tokens=1))
+    return prices.price
 
 
 def sizer_of(settings: Settings, say: Callable[[str], None]) -> Sizer | None:

@@ -22,7 +22,8 @@ import trio
 from controller.dry_run import dry_run as look_only
 from controller.job import prepare
 from controller.journal import STDOUT
-from controller.settings import Settings, build, flag_of
+from controller.merge import build
+from controller.settings import Settings, flag_of
 from controller.sources import STDIN
 from controller.stderr import say
 from controller.telemetry import Exit

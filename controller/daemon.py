@@ -15,7 +15,9 @@ from collections.abc import Awaitable, Callable
 import trio
 from attrs import Factory, evolve, field, frozen
 
+from controller.bench import Bench
 from controller.breaker import Breaker
+from controller.budget import Budget, Price
 from controller.charges import Meters
 from controller.crew import Crew
 from controller.gates import Gates
@@ -23,13 +25,14 @@ from controller.journal import JournalError
 from controller.live import Live
 from controller.outbox import Outbox
 from controller.outcome import Failed, Kind
+from controller.patience import Patience
 from controller.records import Prompt, Result
 from controller.retry import Backoff
 from controller.settings import Settings
 from controller.telemetry import Exit, Stop, Tally
 from controller.underway import Underway
 from controller.upstream import Upstream
-from controller.worker import Bench, work
+from controller.worker import work
 from policies.contract import JSON
 
 AcceptPrompt = Callable[[Prompt], Awaitable[None]]
@@ -53,6 +56,8 @@ class Parts:
     gates: Gates
     meters: Meters = field(factory=Meters)
     defaults: dict[str, JSON] = field(factory=dict)
+    price: Price = lambda _, __: 0.0
+    say: Callable[[str], None] = lambda _: None  # one line for the user
     tally: Tally = field(factory=Tally)
     stop: Stop = field(factory=Stop)
     live: Live | None = None
@@ -90,7 +95,14 @@ async def _work(parts: Parts, outbox: Outbox) -> None:
         upstream=parts.upstream,
         outbox=outbox,
         backoff=Backoff(allowed=settings.max_failures),
-        longest_wait=settings.longest_wait,
+        patience=Patience(
+            longest=settings.longest_wait,
+            wall_clock=parts.upstream.wall_clock,
+            until_reset=parts.upstream.until_reset,
+            waits=settings.on_quota == "wait",
+            on_wait=parts.tally.wait,
+            say=parts.say,
+        ),
         rng=random.Random(settings.seed),
         stop=parts.stop,
         tally=parts.tally,
@@ -98,6 +110,8 @@ async def _work(parts: Parts, outbox: Outbox) -> None:
         underway=parts.underway,
         meters=parts.meters,
         breaker=Breaker(settings.most_alike),
+        budget=Budget(settings.max_output_tokens, settings.max_cost, parts.price),
+        deadline=settings.deadline,
         continue_truncated=settings.continue_truncated,
     )
     async with trio.open_nursery() as hiring:
@@ -181,7 +195,7 @@ async def _watch_for_hope(parts: Parts) -> None:
         now = trio.current_time()
         if tally.in_hand == 0 or tally.attempts == tally.hopeful_attempts or parts.gates.answering():
             tally.renew_hope(now)
-        left = tally.hopeful_at + patience - now
+        left = max(tally.hopeful_at, tally.waits_until) + patience - now
         held = parts.gates.held_until() + ANSWER - now
         if left <= 0 < held and warned < tally.hopeful_at:
             warned = now  # the upstream named an instant: its answer after that is waited for, once

@@ -2,10 +2,10 @@
 
 Forms, in the order they are looked for: a string; an OpenAI Batch line ("custom_id", "method", "url", "body");
 "messages"; "prompt"; "input" beside "model", which is the body of an embeddings request. Beside "messages", "prompt"
-or "input" may stand `id`, `metadata`, `system` (a string, sent as the first message), the request parameters of the
-table below, and `extra_body`, an object merged into the request last, as the OpenAI SDK does. null is as good as
-absent. All other keys are carried back in the result's metadata and never sent: data sets have "lang" and "source".
-In a Batch line the body is sent as it is.
+or "input" may stand `id`, `metadata`, `deadline` (a number of seconds), `system` (a string, sent as the first message),
+the request parameters of the table below, and `extra_body`, an object merged into the request last, as the OpenAI SDK
+does. null is as good as absent. All other keys are carried back in the result's metadata and never sent: data sets have
+"lang" and "source". In a Batch line the body is sent as it is.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Draft:
     request: dict[str, JSON]
     endpoint: str = CHAT
     metadata: JSON = None
+    deadline: float | None = None
     batch: bool = False
     form: str = field(default="messages", eq=False)  # how it was written: string, prompt, messages, input or Batch
     carried: tuple[str, ...] = ()  # keys that are neither ours nor known parameters: a misspelt one is among them
@@ -65,9 +66,10 @@ def draft(value: JSON) -> Draft:
         present = {key: child for key, child in value.items() if child is not None}
     request, extra = _form(present), dict[str, JSON]()
     endpoint = EMBEDDINGS if "input" in request else CHAT
-    used = KNOWN_KEYS[endpoint]
+    used, deadline = KNOWN_KEYS[endpoint], value.get("deadline")
+    in_seconds = isinstance(deadline, int | float) and not isinstance(deadline, bool) and deadline > 0
     for key, child in value.items():
-        if key not in used:
+        if key not in used and not (key == "deadline" and in_seconds):
             extra[key] = child
         elif key in PARAMETERS and child is not None:
             request[key] = child
@@ -79,6 +81,7 @@ def draft(value: JSON) -> Draft:
         request=request,
         endpoint=endpoint,
         metadata=_metadata(present.get("metadata"), extra),
+        deadline=float(deadline) if in_seconds and isinstance(deadline, int | float) else None,
         form="prompt" if "prompt" in present else "messages" if "messages" in present else "input",
         carried=tuple(extra),
     )

@@ -143,6 +143,7 @@ def _prompt(draft: Draft, key: bytes, source: str, line: int) -> Prompt:
         request=draft.request,
         endpoint=draft.endpoint,
         metadata=draft.metadata,
+        deadline=draft.deadline,
         batch=draft.batch,
     )
 

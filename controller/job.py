@@ -12,14 +12,13 @@ import trio
 from attrs import field, frozen
 
 from controller import assemble
+from controller.budget import Price
 from controller.charges import Meters
 from controller.closing import Ending, opening_lines
 from controller.crew import Crew
 from controller.daemon import Parts, serve
 from controller.decisions import DecisionLog, open_log
-from controller.descriptors import make_room
 from controller.dialects.contract import Dialect
-from controller.dialects.table import dialect_for
 from controller.gates import Gates, MakeLimiter, limiter_maker
 from controller.intake import Intake, read_prompts
 from controller.keeper import Keeper
@@ -27,6 +26,7 @@ from controller.live import Live
 from controller.memory import Memory
 from controller.permits import Decision
 from controller.progress import show, statistics, summary
+from controller.reach import Simulate, upstream_of
 from controller.records import Prompt, Result, dump_result
 from controller.reload import Reload, listen
 from controller.settings import Settings
@@ -35,15 +35,12 @@ from controller.stderr import is_terminal
 from controller.store import Store
 from controller.supervisor import Supervisor
 from controller.telemetry import Exit, Stop, Tally
-from controller.transport import open_transport
 from controller.upstream import Upstream
 from policies.contract import JSON
 
 LOOK_EVERY = 0.5  # s between two looks at a file that grows
-SIMULATED_URL = "http://sim/v1"  # in the requests to a simulated upstream; no socket ever sees it
 
 Say = Callable[[str], None]  # one line for the user, on stderr
-Simulate = Callable[[str, int], tuple[httpx.AsyncBaseTransport, str]]  # profile, seed -> and the dialect it speaks
 
 
 @frozen(kw_only=True)
@@ -64,6 +61,7 @@ class Job:
     meters: Meters
     decisions: IO[bytes] | None
     say: Say
+    price: Price
     reread: Callable[[], Settings]
     supervisor: Supervisor
     live: Live | None = None
@@ -135,6 +133,8 @@ class Job:
                 gates=gates,
                 meters=self.meters,
                 defaults=self.defaults,
+                price=self.price,
+                say=self.say,
                 tally=self.tally,
                 stop=self.stop,
                 live=self.live,
@@ -205,9 +205,10 @@ def prepare(
 ) -> Job:
     """Check everything, open what must be open; raises ValueError, one line, with nothing sent."""
     assemble.check_files(settings, sources)
-    url, dialect, key, transport = _upstream(settings, environment, simulate)
+    url, dialect, key, transport = upstream_of(settings, environment, simulate)
     make_limiter, defaults = limiter_maker(settings), assemble.request_defaults(settings, url)
     memory = assemble.memory_of(settings, url, key, say)
+    price = assemble.price_of(settings, url)
     decisions = open_log(settings.decisions, stack)
     store = stack.enter_context(Store.open(settings))
     return Job(
@@ -229,22 +230,8 @@ def prepare(
         ),
         decisions=decisions,
         say=say,
+        price=price,
         reread=reread,
         supervisor=Supervisor.of(environment),
         live=Live.to_stdout(settings, store.journal),
     )
-
-
-def _upstream(
-    settings: Settings, environment: Mapping[str, str], simulate: Simulate
-) -> tuple[str, Dialect, str | None, httpx.AsyncBaseTransport]:
-    given = settings.base_url or ""
-    if given.startswith(assemble.SIMULATED):
-        transport, spoken = simulate(given.removeprefix(assemble.SIMULATED), settings.seed)
-        return SIMULATED_URL, dialect_for(settings.dialect or spoken, SIMULATED_URL), None, transport
-    url = assemble.checked_url(settings.base_url)
-    dialect = dialect_for(settings.dialect, url)
-    key = assemble.read_key(settings, environment, url, dialect)
-    make_room(settings.max_in_flight)
-    url = assemble.base_of(url, dialect)
-    return url, dialect, key, open_transport(url, ca_file=settings.ca_file, environ=environment)

@@ -26,6 +26,7 @@ class Kind(Enum):
     PROMPT = "prompt"  # the upstream will never answer this prompt (400, 413, 422, content policy)
     FATAL = "fatal"  # it will answer none: bad key, no credit, unknown model, spent quota
     INPUT = "input"  # the line is no prompt, or its id was used before: no attempt was made
+    DEADLINE = "deadline"  # it had no answer in the time that the user gave it
     CANCELLED = "cancelled"  # our own doing
 
 
@@ -110,6 +111,7 @@ class Failed:
     sent: bool = True
     body: JSON = None  # the error body as the upstream sent it, for Batch output
     part: Part | None = field(default=None, repr=False)  # text that had come by then
+    of_day: bool = False  # fatal because a quota per day is spent: the next day it will be answered
     kept: bool = False  # its part stays and will be continued: as good as an answer to whoever counts trouble
 
 

@@ -35,6 +35,7 @@ class Prompt:
     request: dict[str, JSON]
     endpoint: str = "chat/completions"
     metadata: JSON = None
+    deadline: float | None = None  # s from reading it, None without one
     batch: bool = False  # came as an OpenAI Batch line and is answered as one
 
 

@@ -1,4 +1,4 @@
-"""Frozen settings, merged from defaults < TOML < environment < flags.
+"""Frozen settings; `merge.py` builds them from defaults < TOML < environment < flags.
 
 One attrs class is the only source: the command line, the environment names (TIDEGATE_ plus the field in capitals)
 and the TOML keys are generated from its fields. What only another part can check (is this file readable, does this
@@ -7,21 +7,15 @@ policy exist) is checked there and raises ValueError; cli turns every ValueError
 
 from __future__ import annotations
 
-import math
-import tomllib
-from collections.abc import Mapping
-from typing import TypeVar, get_type_hints
+from typing import TypeVar
 
-import cattrs
-from attrs import field, fields, frozen
-
-from controller.strict import WORDS, strict
-from policies.words import did_you_mean
+from attrs import field, frozen
 
 PREFIX = "TIDEGATE_"
 PROGRESS = ("auto", "bar", "lines", "off")
 INPUT_FORMATS = ("jsonl", "text")
 FSYNC = ("always", "interval", "never")
+ON_QUOTA = ("stop", "wait")
 EMISSIONS = ("result", "delta", "sse")
 
 T = TypeVar("T")
@@ -118,6 +112,18 @@ class Settings:
     total_timeout: float = _set(900.0, "longest an attempt may take", unit="s", low=0.001)
     drain_timeout: float = _set(30.0, "how long a stop waits for answers under way", unit="s", low=0.0)
     longest_wait: float = _set(900.0, "an upstream that asks for a longer wait parks the run", unit="s", low=0.0)
+    on_quota: str = _set(
+        "stop", "a spent daily quota, or a longer wait than that: stop, or wait for its reset", choices=ON_QUOTA
+    )
+    deadline: float | None = _optional(
+        float, "a prompt without an answer so long after it was read ends in an error", unit="s", low=0.001
+    )
+    max_output_tokens: int | None = _optional(
+        int, "budget of this run: stop before what is under way could exceed it", unit="LLM tokens", low=1
+    )
+    max_cost: float | None = _optional(
+        float, "the same in money, by the prices of the extra [prices]", unit="$", low=1e-9
+    )
     give_up_after: float = _set(900.0, "no success at all for this long parks the run", unit="s", low=0.001)
     most_alike: int = _set(
         20, "when more prompts than this failed alike and none succeeded, stop; 0 lets them all fail", low=0
@@ -153,92 +159,6 @@ class Settings:
             between_payloads=self.between_payloads_timeout,
             total=self.total_timeout,
         )
-
-
-Raw = Mapping[str, object]
-
-
-def build(flags: Raw, environment: Mapping[str, str], toml: bytes | None = None, toml_name: str = "") -> Settings:
-    """Merge and check; raises SettingsError naming the flag, variable or TOML key.
-
-    flags: by field name, only those given. toml: the file's content, toml_name how to call it in a message.
-    """
-    merged: dict[str, object] = {}
-    merged.update(_from_toml(toml, toml_name) if toml is not None else {})
-    merged.update(_from_environment(environment))
-    merged.update(flags)
-    made = _structure(merged, "settings")
-    for attribute in fields(Settings):
-        _check(attribute.name, getattr(made, attribute.name), attribute.metadata)
-    return made
-
-
-def _from_toml(content: bytes, name: str) -> dict[str, object]:
-    try:
-        table = tomllib.loads(content.decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{name} is not TOML: {error}") from error
-    known = [attribute.name for attribute in fields(Settings)]
-    values = {}
-    for key, value in table.items():
-        plain = key.replace("-", "_")
-        if plain not in known:
-            raise SettingsError(f"{name}: unknown key {key!r}{did_you_mean(plain, known)}")
-        if isinstance(value, str) and getattr(fields(Settings), plain).default == ():
-            raise SettingsError(f"{name}: {key}: {value!r} is not a list; write {key} = [{value!r}]")
-        values[plain] = tuple(value) if isinstance(value, list) else value
-    _structure(values, name)  # here, so that a message can name the file
-    return values
-
-
-def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    types = get_type_hints(Settings)
-    values: dict[str, object] = {}
-    for attribute in fields(Settings):
-        variable = PREFIX + attribute.name.upper()
-        if variable in environment:
-            values[attribute.name] = _parse(variable, environment[variable], str(types[attribute.name]))
-    return values
-
-
-def _parse(name: str, text: str, kind: str) -> object:
-    """A text as the type whose name is `kind`."""
-    try:
-        if "tuple" in kind:
-            return tuple(text.splitlines())  # JSON may hold blanks
-        if "bool" in kind:
-            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
-        if "float" in kind:
-            return float(text)
-        return int(text) if "int" in kind else text
-    except (ValueError, KeyError) as error:
-        wanted = next(word for word in ("bool", "float", "int") if word in kind)
-        raise SettingsError(f"{name}: {text!r} is not a {WORDS[wanted]}") from error
-
-
-_CONVERTER = strict()
-
-
-def _structure(values: Raw, where: str) -> Settings:
-    try:
-        return _CONVERTER.structure(dict(values), Settings)
-    except cattrs.BaseValidationError as error:
-        fault = cattrs.transform_error(error, format_exception=lambda each, _: str(each))[0]
-        text, _, path = fault.rpartition(" @ $.")
-        raise SettingsError(f"{where}: {path.replace('_', '-')}: {text}") from error
-
-
-def _check(name: str, value: object, metadata: Mapping[str, object]) -> None:
-    flag = flag_of(name)
-    low, high, choices = metadata["low"], metadata["high"], metadata["choices"]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise SettingsError(f"{flag}: {value} is not a finite number")
-    if isinstance(low, int | float) and isinstance(value, int | float) and value < low:
-        raise SettingsError(f"{flag}: {value} is too small; at least {low:g}")
-    if isinstance(high, int | float) and isinstance(value, int | float) and value > high:
-        raise SettingsError(f"{flag}: {value} is too large; at most {high:g}")
-    if isinstance(choices, tuple) and choices and value not in choices:
-        raise SettingsError(f"{flag}: {value!r} is none of {', '.join(choices)}{did_you_mean(str(value), choices)}")
 
 
 def flag_of(name: str) -> str:

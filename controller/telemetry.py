@@ -17,6 +17,7 @@ class Exit(IntEnum):
     SOME_FAILED = 1
     USAGE = 2  # nothing was sent
     UPSTREAM = 3  # credentials, model, spent quota, no success for too long
+    BUDGET = 4  # the user's own
     LOCAL_IO = 5  # disk full, closed pipe
     FAULT = 70  # our own, with a traceback; sysexits.h calls it EX_SOFTWARE
     HUNG_UP = 129
@@ -39,6 +40,7 @@ class Tally:
     last_trouble: str | None = None
     hopeful_at: float = 0.0  # the last instant that gave no reason to give the upstream up
     hopeful_attempts: int = 0  # attempts made until then
+    waits_until: float = float("-inf")  # an instant that the user wishes to wait for
 
     @property
     def done(self) -> int:
@@ -54,6 +56,10 @@ class Tally:
     def renew_hope(self, now: float) -> None:
         """The upstream gave a sign of life, or was not asked at all."""
         self.hopeful_at, self.hopeful_attempts = now, self.attempts
+
+    def wait(self, seconds: float) -> None:
+        """The user wishes to wait so long, and then for an answer."""
+        self.waits_until = max(self.waits_until, trio.current_time() + seconds)
 
     def count(self, result: Result) -> None:
         """A result has been written."""

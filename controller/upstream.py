@@ -20,6 +20,7 @@ from controller.attempt import Attempt
 from controller.clocks import Clocks
 from controller.dialects.contract import Dialect, Fold, Request
 from controller.gate import Permit
+from controller.midnight import until_midnight
 from controller.outcome import Completed, Delta, Failed, Kind, Outcome, Throttled
 from controller.records import Prompt
 from controller.settings import Timeouts
@@ -28,6 +29,7 @@ from policies.contract import JSON
 SCRUBBED = "[key]"
 OF_KEYS = frozenset({400, 401, 403})  # Google says 400 to a key that it does not know
 NOWHERE = frozenset({404, 405})
+GOOGLE = frozenset({"gemini", "vertex"})
 
 
 class Upstream:
@@ -102,6 +104,10 @@ class Upstream:
             if fresh is not None and _fits_header(fresh):
                 self._key = fresh
         return self._key != refused
+
+    def until_reset(self) -> float:
+        """Seconds until a quota per day begins anew, where no answer says it."""
+        return until_midnight(self.wall_clock(), pacific=self.dialect.name in GOOGLE)
 
     def renew_key(self) -> bool:
         """Read the key again; whether it is another one now."""

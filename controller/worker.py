@@ -7,50 +7,25 @@ An answer that broke off is continued, if the user wishes: that spends no failur
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
 from typing import assert_never
 
 import trio
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
-from controller.breaker import Breaker
-from controller.charges import Meters, Reservation
+from controller.bench import Bench
+from controller.charges import Reservation
 from controller.continued import Echo, Whole
 from controller.dialects.quotas import DAY
 from controller.emission import Restart
-from controller.gate import Gate, Permit
-from controller.live import Live
-from controller.outbox import Outbox
+from controller.gate import Permit
 from controller.outcome import Answer, Completed, Delta, Failed, Kind, Outcome, Throttled, describe
 from controller.records import Prompt, Result, Timing
-from controller.retry import Backoff, instant
-from controller.telemetry import Exit, Stop, Tally
-from controller.underway import Underway
-from controller.upstream import NOWHERE, Upstream
+from controller.telemetry import Exit
+from controller.upstream import NOWHERE
 
 FREE_FAILURES = 2  # times the budget of failures
 # What breaks off an answer whose text so far is good: a cut, a clock of ours, a failure that the stream tells of.
 BREAKS = frozenset({Kind.TRUNCATED, Kind.TIMEOUT, Kind.SERVER})
-
-
-@frozen(kw_only=True)
-class Bench:
-    """What a worker works with; all workers share one. live: None where only results are wanted."""
-
-    gate_of: Callable[[Prompt], Gate]
-    upstream: Upstream
-    outbox: Outbox
-    backoff: Backoff
-    longest_wait: float  # s; an upstream that asks for more parks the run
-    rng: random.Random
-    stop: Stop
-    tally: Tally
-    live: Live | None = None
-    underway: Underway | None = None
-    meters: Meters = field(factory=Meters)
-    breaker: Breaker = field(factory=lambda: Breaker(0))
-    continue_truncated: int = 0  # times that the rest of an answer is asked for
 
 
 async def work(prompts: trio.MemoryReceiveChannel[Prompt], bench: Bench) -> None:
@@ -60,7 +35,7 @@ async def work(prompts: trio.MemoryReceiveChannel[Prompt], bench: Bench) -> None
         bench.tally.take_up(trio.current_time())
         result = None
         try:
-            result = await _Round(prompt, bench, trio.current_time(), asked=prompt).run()
+            result = await _Round(prompt, bench, trio.current_time(), asked=prompt).run_in_time()
         finally:
             bench.tally.put_down()
             if result is None:
@@ -85,6 +60,25 @@ class _Round:
     failures: int = 0
     free_failures: int = 0  # while the upstream was to blame
     day_refused_at: float | None = None  # the last refusal by a quota per day
+    in_vain: bool = False  # and the wait that it asked for had been kept before
+    last_trouble: str | None = None
+
+    async def run_in_time(self) -> Result | None:
+        """The result, an error if the prompt's deadline comes before it; None when the run stops first."""
+        seconds = self.bench.deadline if self.prompt.deadline is None else self.prompt.deadline
+        if seconds is None:
+            return await self.run()
+        result = None
+        with trio.move_on_at(self.read_at + seconds) as scope:
+            result = await self.run()
+        if result is None and scope.cancelled_caught:
+            words = f"no answer {seconds:g} s after it was read; last trouble: {self.last_trouble or 'none'}"
+            error = Failed(kind=Kind.DEADLINE, message=words, sent=self.attempts > 0)
+            waited = Timing(queued=trio.current_time() - self.read_at)
+            return Result(
+                prompt=self.prompt, error=error, attempts=self.attempts, throttled=self.throttled, timing=waited
+            )
+        return result
 
     async def run(self) -> Result | None:
         """The result, or None when the run stops first."""
@@ -95,12 +89,16 @@ class _Round:
             async with gate.admit(cost.costs(self.asked), owner=self.prompt.key, again=again) as permit:
                 if permit is None:
                     return None
+                most = cost.of(self.asked).most_output or permit.cost["output_tokens"]
+                stake = self.bench.budget.stake(self.asked, permit.cost["input_tokens"], most)
+                if isinstance(stake, str):
+                    self.bench.stop.ask(Exit.BUDGET, stake)
+                    return None
                 try:
-                    outcome = await self._attempt(permit)
-                    if isinstance(outcome, Failed) and self._goes_on(outcome):
-                        outcome = evolve(outcome, kept=True)
+                    outcome = self._weighed(await self._attempt(permit))
                     permit.outcome = outcome
                 finally:
+                    self.bench.budget.settle(self.asked, stake, permit.outcome, permit.seen.usage)
                     permit.true_cost = cost.settle(self.asked, permit.cost, permit.outcome, permit.seen.usage)
             match outcome:
                 case Completed():
@@ -143,7 +141,7 @@ class _Round:
         if isinstance(outcome, Completed):
             self._tell(echo.rest())
         else:
-            tally.last_trouble = describe(outcome)
+            self.last_trouble = tally.last_trouble = describe(outcome)
             if underway is not None:  # what we cancelled ourselves may have been paid, and stays noted
                 underway.end(self.prompt.key)
         if isinstance(outcome, Failed) and outcome.status in NOWHERE and self.whole.parts:
@@ -161,6 +159,13 @@ class _Round:
         if self.told and self.bench.live is not None:
             self.bench.live.restart(self.prompt, Restart(self.attempts + 1, len(self.whole.text)))
         self.told = False
+
+    def _weighed(self, outcome: Outcome) -> Outcome:
+        """The outcome as the run sees it: a part of an answer may be kept, a spent day be waited for."""
+        self.in_vain = isinstance(outcome, Throttled) and outcome.period == DAY and self._day_is_over()
+        if isinstance(outcome, Failed) and self._goes_on(outcome):
+            return evolve(outcome, kept=True)
+        return self.bench.patience.weigh(outcome, in_vain=self.in_vain)
 
     def _goes_on(self, failed: Failed) -> bool:
         """Keep what came before it broke off, to ask for the rest; False where that can't be."""
@@ -182,16 +187,11 @@ class _Round:
         """Count it; False if the upstream asks for a longer wait than the user allows, or for one that is in vain."""
         self.throttled += 1
         self.bench.tally.throttled += 1
-        wait = outcome.retry_after
-        if wait is not None and wait > self.bench.longest_wait:
-            until = instant(self.bench.upstream.wall_clock() + wait)
-            words = f"the upstream asks to wait {wait:.0f} s, until {until}"
-        elif outcome.period == DAY and self._day_is_over():
-            words = "a quota per day is used up, and the wait that was asked for did not help"
-        else:
+        words = self.bench.patience.refuses(outcome, in_vain=self.in_vain)
+        if words is None:
             self._take_back()
             return True
-        self.bench.stop.ask(Exit.UPSTREAM, f"{words}: {outcome.message}")
+        self.bench.stop.ask(Exit.UPSTREAM, words)
         return False
 
     def _day_is_over(self) -> bool:

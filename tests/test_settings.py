@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.cli import commands, run
-from controller.settings import PREFIX, Settings, SettingsError, build, flag_of
+from controller.merge import build
+from controller.settings import PREFIX, Settings, SettingsError, flag_of
 
 NAMES = [attribute.name for attribute in fields(Settings)]
 
@@ -39,7 +40,7 @@ OTHER: dict[str, tuple[object, str, str]] = {  # kind of the default -> another 
     "str": ("x", "'x'", "x"),
     "tuple": (("a=1",), "['a=1']", "a=1"),
 }
-CHOICES = {"progress": "off", "input_format": "text", "emit": "sse", "fsync": "never"}
+CHOICES = {"progress": "off", "input_format": "text", "emit": "sse", "fsync": "never", "on_quota": "wait"}
 
 
 @pytest.mark.parametrize("name", NAMES)

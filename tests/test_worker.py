@@ -11,14 +11,16 @@ import trio.testing
 from attrs import define, field
 
 from controller.adaptive import AdaptiveBucket
+from controller.bench import Bench
 from controller.gate import Gate, Permit
 from controller.limiter import Limiter
 from controller.outbox import Outbox
 from controller.outcome import Answer, Completed, Delta, Failed, Kind, Outcome, Throttled, Usage
+from controller.patience import Patience
 from controller.records import Prompt, Result
 from controller.retry import Backoff
 from controller.telemetry import Exit, Stop, Tally
-from controller.worker import Bench, work
+from controller.worker import work
 from policies.fixed import Fixed, FixedOptions
 
 USAGE = Usage(input_tokens=7, output_tokens=2)
@@ -84,7 +86,7 @@ def shop(
         upstream=script,  # type: ignore[arg-type]  # only its attempt is used
         outbox=Outbox(20),
         backoff=Backoff(),
-        longest_wait=longest_wait,
+        patience=Patience(longest_wait, script.wall_clock, until_reset=lambda: 3600.0),
         rng=random.Random(1),
         stop=Stop(),
         tally=Tally(),

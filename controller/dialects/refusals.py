@@ -91,7 +91,7 @@ def refusal(
     message = complaint.message or excerpt(body) or _phrase(status)
     headers = {**complaint.headers, **headers}
     wait = retry_after(headers, details=complaint.details, text=message, wall_now=wall_now)
-    kind = _kind(status, complaint, message, headers, habits)
+    kind, of_day = _kind(status, complaint, message, headers, habits), False
     if kind is Kind.SERVER and status == 503 and wait is not None:
         kind = None  # it says when it will serve again (RFC 9110, section 10.2.3)
     if kind is None:
@@ -103,10 +103,11 @@ def refusal(
         if waits:
             return evolve(throttled, retry_after=max(waits))
         kind = Kind.FATAL  # nobody says an end of it: waiting minute by minute is hopeless
+        of_day = True
     if kind is Kind.FATAL and named_period(complaint.quotas, any_of=True) == DAY:  # the text may say "retry in 22s"
-        message = f"the quota of a day is spent ({shortened(complaint.quotas)}): {message}"
+        message, of_day = f"the quota of a day is spent ({shortened(complaint.quotas)}): {message}", True
     kept = parsed(body) or excerpt(body) or None
-    return Failed(kind=kind, message=message, status=status, code=complaint.code, body=kept)
+    return Failed(kind=kind, message=message, status=status, code=complaint.code, body=kept, of_day=of_day)
 
 
 def _kind(status: int, complaint: Complaint, message: str, headers: Mapping[str, str], habits: Habits) -> Kind | None:

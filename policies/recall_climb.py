@@ -12,6 +12,7 @@ from policies.recall_state import ENOUGH, NEVER, TRUSTED, Phase, RecallOptions, 
 
 MEASURED = 10.0  # s over which "really sent" is counted; at the start since the first admission, 1 s at least
 MOST_OVER_SENT = 2.2  # growth never asks for more than this times what was really sent
+LATE = 2.0  # times the doubling time of a slow start that begins when a period has passed
 CLIMB_DOUBLING = 12.0  # s of busy time; overshoot costs about 1 + 0.1 * rate refusals
 SEARCH_SECONDS, SEARCH_UNITS = 10.0, 6.0  # a rate holds if it survives both
 CLOSE = 1.12  # SEARCH ends when its bounds are this close
@@ -27,7 +28,7 @@ def grow(state: State, options: RecallOptions, busy: float, sent_at: float, *, f
     """One success of `busy` seconds that the rate had held back, sent then. fresh: headers tell the limit."""
     match state.phase:
         case Phase.START:
-            _multiply(state, 2.0 ** min(1.0, busy / options.doubling_time))
+            _multiply(state, 2.0 ** min(1.0, busy / options.doubling_time / _patience(state, options)))
             state.reason = Reason.SLOW_START
             if state.limit is not None and state.rate >= (1 - options.margin) * state.limit:
                 cruise(state, options, fresh=fresh)
@@ -49,6 +50,12 @@ def grow(state: State, options: RecallOptions, busy: float, sent_at: float, *, f
             _climb(state, options, busy, fresh=fresh)
         case Phase.CONTEND:
             _contend(state, busy)
+
+
+def _patience(state: State, options: RecallOptions) -> float:
+    """Slow start is slower when nothing was limited for a whole period: part of a window may be used up unseen."""
+    late = state.first_at is not None and state.now - state.first_at > options.period
+    return LATE if late and state.limit is None else 1.0
 
 
 def cruise(state: State, options: RecallOptions, *, fresh: bool = False) -> None:

@@ -37,7 +37,8 @@ class AdaptiveBucket:
     """One quota dimension: policy and bucket. floor and ceiling in units/s are the user's.
 
     unit: requests or LLM tokens in one unit. headroom: the share of a stated or learned limit to use. saved_up: seconds
-    of refill that the bucket holds beyond the policy's capacity, for what did not bind to catch up when it does.
+    of refill that the bucket holds beyond the policy's capacity, for what did not bind to catch up when it does. late:
+    the upstream charges for what it has let in by and by, so that it may be in debt when it refuses.
     """
 
     policy: Policy
@@ -48,6 +49,7 @@ class AdaptiveBucket:
     headroom: float = 1.0
     tested_at: float | None = None  # when the learned limit was last changed, or all of it in use; None: not by a run
     saved_up: float = 0.0
+    late: bool = False
     _bound_at: float = field(default=float("-inf"), init=False)  # it held an attempt up, lately
     _idle_at: float = field(default=float("-inf"), init=False)  # another dimension did, and not for a moment only
     _proved_at: float = field(default=float("-inf"), init=False)  # it was told so as a proof of its rate

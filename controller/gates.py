@@ -9,6 +9,7 @@ from attrs import define, field
 
 from controller.adaptive import AdaptiveBucket
 from controller.ceiling import Ceiling
+from controller.charges import LATE, Charge
 from controller.dormant import SAVED_UP, Dormant
 from controller.gate import Gate
 from controller.knowledge import HINT, Lessons, Limit, Spending
@@ -29,11 +30,12 @@ Log = Callable[[str, Decision], None]  # model, decision
 MakeLimiter = Callable[[float, Lessons, Mapping[str, Spending]], Limiter]  # now, and what earlier runs left
 
 
-def limiter_maker(settings: Settings) -> MakeLimiter:
+def limiter_maker(settings: Settings, charge: Charge = Charge.LARGER) -> MakeLimiter:
     """Check the policy and its options now (raises ValueError); limiters are made later, as models appear."""
     policy_class = registry.find(settings.policy)
     options = registry.make_options(policy_class, dict(pair(each) for each in settings.policy_option))
     ceilings, headroom = settings.ceilings, settings.headroom
+    late = {"tokens", "output_tokens"} if charge in LATE else set()
 
     def policy(now: float, remembered: Remembered | None = None) -> Policy:
         return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=remembered)
@@ -47,11 +49,14 @@ def limiter_maker(settings: Settings) -> MakeLimiter:
         for name in TOKENS:
             if name in fresh:
                 its = policy(now, remembered(fresh[name], now))
-                awake[name] = AdaptiveBucket(its, now, unit=fresh[name].unit, headroom=headroom, saved_up=SAVED_UP)
+                unit = fresh[name].unit
+                awake[name] = AdaptiveBucket(
+                    its, now, unit=unit, headroom=headroom, saved_up=SAVED_UP, late=name in late
+                )
         limiter = Limiter(
             awake,
             settings.max_in_flight,
-            dormant={name: Dormant(policy, headroom) for name in TOKENS if name not in awake},
+            dormant={name: Dormant(policy, headroom, late=name in late) for name in TOKENS if name not in awake},
             ceilings={name: Ceiling(number, now) for name, number in ceilings.items()},
             room=Room(limit=max(int(fresh[CONCURRENCY].limit), 1) if CONCURRENCY in fresh else None),
         )

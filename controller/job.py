@@ -202,7 +202,8 @@ def prepare(
     """Check everything, open what must be open; raises ValueError, one line, with nothing sent."""
     assemble.check_files(settings, sources)
     url, dialect, key, transport = _upstream(settings, environment, simulate)
-    make_limiter, defaults = limiter_maker(settings), assemble.request_defaults(settings, url)
+    charge, defaults = assemble.charge_of(settings, dialect), assemble.request_defaults(settings, url)
+    make_limiter = limiter_maker(settings, charge)
     memory = assemble.memory_of(settings, url, key, say)
     decisions = open_log(settings.decisions, stack)
     journal = stack.enter_context(Journal.stdout() if settings.output is None else Journal.open(settings.output))
@@ -219,7 +220,7 @@ def prepare(
         make_limiter=make_limiter,
         memory=memory,
         meters=Meters(
-            assemble.charge_of(settings, dialect),
+            charge,
             known=lambda model: memory.lessons(model, 0.0).estimates,
             sizer=assemble.sizer_of(settings, say),
         ),

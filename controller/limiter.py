@@ -184,8 +184,14 @@ class Limiter:
             scope=outcome.scope,
             retry_after=outcome.retry_after,
             hints=self.dimensions[blamed].in_units(hints[blamed]) if blamed in hints else SILENT,
+            owed=self._owed(blamed),
         )
         return events
+
+    def _owed(self, name: str) -> float:
+        """Units that the upstream may yet charge for what is in flight, from before the dimension woke, too."""
+        dimension = self.dimensions[name]
+        return dimension.expected(sum(each.cost[name] for each in self._open.values())) if dimension.late else 0.0
 
     def _lost(
         self, booking: Booking, outcome: Failed, true_cost: Cost | None, in_flight: int, now: float

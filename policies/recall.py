@@ -62,6 +62,7 @@ from policies.recall_verdict import clear
 
 PACED_SLACK = 0.010  # s of saved-up rate; real timers lose 18 % at 1,000/s with none (measured)
 FRESH, HINT = 600.0, 3600.0  # s; a limit learnt more recently is used at once; is approached from a quarter of it
+LEARNING = 0.05  # how much of the mean time of a stream is the last one's
 TICK = 1e6  # per s; instants are rounded to it, so that a snapshot on another clock compares them alike
 FIRST_CUT = {Phase.START: 0.6, Phase.SEARCH: 0.9, Phase.CRUISE: 0.96}  # until the end of the block says more
 
@@ -105,8 +106,10 @@ class Recall:
                     self._accepted(event)
             case Refused():
                 self._refused(event)
-            case Settled() | Unknown():
-                pass  # neither an end nor a loss says anything of the rate
+            case Settled():
+                self.state.lasting += LEARNING * (max(event.now - event.admitted_at, 0.0) - self.state.lasting)
+            case Unknown():
+                pass  # a loss says nothing of the rate, and an end only how late it was charged
             case _:
                 assert_never(event)
         return self._pace
@@ -146,7 +149,7 @@ class Recall:
             hear(state, self.options, event.hints, sent_at)
         refused(state, self.options, event, sent_at)
         state.reason = Reason.HOLD
-        if begins and event.scope is not Scope.OVERLOAD and not state.is_random:
+        if begins and state.block is not None and not state.block.overload and not state.is_random:
             self._cut()
         self._answer(may_raise=False)
 

@@ -68,6 +68,7 @@ class Block:
     failures: int = 0  # refused probes
     refusals: float = 1.0  # 429s, stale ones too
     overload: bool = False  # part of it was no word on the quota
+    owed: float = 0.0  # units of attempts in flight that the upstream charges later
 
 
 @define(eq=False, kw_only=True)
@@ -115,6 +116,8 @@ class State:
     turn: Turn = field(factory=Turn)
     block: Block | None = None
     passed: int = 0  # acceptances since the last block
+    lasting: float = 0.0  # s from admission to end of an attempt, on average
+    cut_at: float = NEVER  # the last block that taught something began then
     scattered: int = 0  # blocks in a row with few of them in between, and
     calm_rate: float = 0.0  # the rate at the first of these
     told_limit: float | None = None  # units/s, by headers

@@ -64,6 +64,9 @@ def learn(state: State, options: RecallOptions, found: Evidence) -> None:
         state.probe_cost = min(max(0.8 * state.probe_cost + 0.2 * block.refusals, 1.0), 2.0)
         lost = 0.0 if found.windowlike else min(found.duration, LONGEST_LOSS)
         state.probe_loss = 0.7 * state.probe_loss + 0.3 * lost
+    if block.overload and block.phase is Phase.SEARCH and found.duration <= OUTAGE * period:
+        state.searched_idle += found.duration  # a bucket filled meanwhile; what it was measured from stands
+        return
     if block.overload or state.is_random or found.duration > OUTAGE * period:
         state.searched_from = NEVER
         return
@@ -126,15 +129,17 @@ def _overshot(state: State, options: RecallOptions, found: Evidence) -> None:
         _echo(state, options)
         return
     low, high = _bracket(state, found)
-    long = block.sent_at - state.searched_from > options.period / 2
+    long = state.searched_from != NEVER and block.sent_at - state.searched_from > options.period / 2
     if block.phase is Phase.SEARCH and (high <= SETTLED * low or (long and not state.low)):
         state.trust = TRUSTED if found.count >= ENOUGH else 0
         settle(state, options, low if found.count >= ENOUGH or state.low else (low + high) / 2)
         return
     if block.phase is not Phase.SEARCH:
         state.low = 0.0
-    guess = {Phase.START: FIRST_GUESS, Phase.CLIMB: CLIMB_GUESS}.get(block.phase, 0.0) * block.rate
-    _search(state, guess or (low + high) / 2, high)
+    if block.phase is Phase.SEARCH and low > 0:
+        _search(state, (low + high) / 2, high)
+    else:
+        _search(state, (FIRST_GUESS if block.phase is Phase.START else CLIMB_GUESS) * block.rate, high)
 
 
 def _is_young(state: State, options: RecallOptions, found: Evidence) -> bool:
@@ -151,7 +156,7 @@ def _search(state: State, rate: float, high: float) -> None:
 def _bracket(state: State, found: Evidence) -> tuple[float, float]:
     """Between what rates the limit of a bucket lies; it would have had a token within 1 / limit."""
     block, shut = found.block, shut_for(found.block)
-    high = min(block.rate, 1 / shut) if shut > 0 else block.rate
+    high = min(block.rate, (1 + block.owed) / shut) if shut > 0 else block.rate
     if block.phase is not Phase.SEARCH:
         return 0.0, high
     if state.low:

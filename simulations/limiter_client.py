@@ -238,14 +238,15 @@ def make_limiter_client(policy: str, options: Mapping[str, str], seat: Seat) -> 
         made = policy_class(registry.make_options(policy_class, options), seed=seat.seed, now=seat.joined_at)
         limiter, meter = Limiter({seat.dimension: AdaptiveBucket(made, seat.joined_at)}, seat.max_in_flight), None
     else:
-        limiter, meter = _as_the_daemon(policy, options, seat), Meter(Charge(seat.charge))
+        charge = Charge(seat.charge)
+        limiter, meter = _as_the_daemon(policy, options, seat, charge), Meter(charge)
     client = LimiterClient(limiter, seat.backlog, Random(f"{seat.seed}/pauses"), seat.dimension, seat.unit, meter)
     client.curve.add(seat.joined_at, limiter.statistics(seat.joined_at).refill_rate[seat.dimension])
     return client
 
 
-def _as_the_daemon(policy: str, options: Mapping[str, str], seat: Seat) -> Limiter:
+def _as_the_daemon(policy: str, options: Mapping[str, str], seat: Seat, charge: Charge) -> Limiter:
     """With the dimensions of LLM tokens asleep."""
     pairs = tuple(f"{key}={value}" for key, value in options.items())
     settings = Settings(policy=policy, policy_option=pairs, seed=seat.seed, max_in_flight=seat.max_in_flight)
-    return limiter_maker(settings)(seat.joined_at, Lessons(), {})
+    return limiter_maker(settings, charge)(seat.joined_at, Lessons(), {})

@@ -142,7 +142,7 @@ class AdaptiveBucket:
     def binds(self, now: float, period: float) -> bool:
         """It holds an attempt up; True if it has done so for a whole period, or nothing was proved for very long."""
         self._bound_at = now
-        mixed = self.pace.learned_limit is not None and now - self._idle_at < period
+        mixed = self.pace.learned_limit is not None and self.was_idle(now, period)
         if mixed and now - self._proved_at < LONGEST_UNPROVED:
             return False
         self._proved_at = now
@@ -154,6 +154,10 @@ class AdaptiveBucket:
             return False
         self._idle_at = now
         return self.pace.learned_limit is not None
+
+    def was_idle(self, now: float, period: float) -> bool:
+        """Another dimension held attempts up in the last period, so that what this one accepted measures nothing."""
+        return now - self._idle_at < period
 
     def share(self, now: float) -> float | None:
         """How much of the learned limit is in use; None as long as none is learned."""

@@ -17,7 +17,7 @@ from attrs import define, field
 
 from controller.adaptive import AdaptiveBucket
 from controller.ceiling import Ceiling
-from controller.dimensions import Dimensions
+from controller.dimensions import PERIOD, Dimensions
 from controller.dormant import Dormant
 from controller.holds import Holds
 from controller.outcome import TRANSIENT, Completed, Failed, Outcome, Throttled
@@ -178,9 +178,11 @@ class Limiter:
         """What a refusal tells each policy: the blamed one learns, the others hold and learn nothing."""
         hints = self._quotas.hear(outcome.hints, now)
         blamed = self._quotas.blame(booking, outcome, now, next_permit=self._next)
-        events = self._unknown(booking, in_flight, now)
+        events, its = self._unknown(booking, in_flight, now), self._facts(booking, blamed, now, in_flight)
+        if self.dimensions[blamed].was_idle(now, PERIOD):
+            its["limited_by"] = LimitedBy.OTHER  # whatever it seemed to be when the attempt was admitted
         events[blamed] = Refused(
-            **self._facts(booking, blamed, now, in_flight),
+            **its,
             scope=outcome.scope,
             retry_after=outcome.retry_after,
             hints=self.dimensions[blamed].in_units(hints[blamed]) if blamed in hints else SILENT,

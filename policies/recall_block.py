@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from policies.contract import Refused, Scope
+from policies.contract import LimitedBy, Refused, Scope
 from policies.recall_state import ENOUGH, NEVER, Block, Phase, RecallOptions, State
 from policies.recall_turn import next_turn, turn_is_known
 
@@ -27,7 +27,7 @@ def refused(state: State, options: RecallOptions, event: Refused, sent_at: float
     """A refusal that is not stale: begins a block or lengthens it."""
     block = state.block
     if block is None:
-        block = state.block = _begin(state, options, sent_at, event.owed)
+        block = state.block = _begin(state, options, sent_at, event)
     else:
         block.failures += 1
         block.refusals += 1
@@ -45,7 +45,7 @@ def refused(state: State, options: RecallOptions, event: Refused, sent_at: float
     state.epoch = state.newest = max(state.newest, event.permit)
 
 
-def _begin(state: State, options: RecallOptions, sent_at: float, owed: float) -> Block:
+def _begin(state: State, options: RecallOptions, sent_at: float, event: Refused) -> Block:
     hold = _first_hold(state, options, sent_at)
     block = Block(
         sent_at=sent_at,
@@ -56,7 +56,8 @@ def _begin(state: State, options: RecallOptions, sent_at: float, owed: float) ->
         again_at=state.now,
         failed_at=sent_at,
         shut_until=NEVER,
-        owed=max(owed, 0.0) if math.isfinite(owed) else 0.0,
+        partial=event.limited_by is LimitedBy.OTHER,
+        owed=max(event.owed, 0.0) if math.isfinite(event.owed) else 0.0,
     )
     block.hold = max(hold, DEBT_HOLD if block.owed else 0.0)
     block.again_at = _first_try(state, options, block)

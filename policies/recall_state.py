@@ -68,6 +68,7 @@ class Block:
     failures: int = 0  # refused probes
     refusals: float = 1.0  # 429s, stale ones too
     overload: bool = False  # part of it was no word on the quota
+    partial: bool = False  # another limit had held back what was sent lately, so that its count measures nothing
     owed: float = 0.0  # units of attempts in flight that the upstream charges later
 
 

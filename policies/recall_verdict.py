@@ -190,6 +190,10 @@ def _confirm(state: State, options: RecallOptions, found: Evidence) -> None:
 def _unexpected(state: State, options: RecallOptions, found: Evidence) -> None:
     """A refusal at or below the remembered limit."""
     assert state.limit is not None
+    if found.block.partial and found.block.phase is not Phase.CONTEND and not found.windowlike:
+        state.limit = max(LESS * state.limit, LEAST)
+        cruise(state, options)
+        return
     crowded = count_unexpected(state, options) >= CROWD
     if crowded or found.block.phase is Phase.CONTEND:
         contend(state, options, found)
@@ -207,7 +211,7 @@ def _unexpected(state: State, options: RecallOptions, found: Evidence) -> None:
     deep = limit < DEEP * state.limit
     state.limit = max(limit, LEAST)
     cruise(state, options)
-    if deep and found.block.shut_until == NEVER:
+    if deep and found.block.shut_until == NEVER and not found.block.owed:
         state.phase = Phase.CLIMB  # a short outage looks the same; what is really shut says so again
 
 

@@ -24,7 +24,8 @@ Source: a discrete-event prototype of this law, written before it; figures of th
 
 Where things are: recall_state (memory, options), recall_log (counting), recall_climb (growth), recall_probe,
 recall_block (while refused), recall_turn (when a window turns over), recall_evidence (what a block measured),
-recall_verdict (what follows from it), recall_share (beside others), recall_hints (headers), recall_snapshot.
+recall_verdict (what follows from it), recall_share (beside others), recall_hints and recall_period (headers),
+recall_snapshot.
 
 Rules for editors. Only an attempt admitted after the last cut and limited by this rate may raise the pace; a verdict
 that wishes for more waits for one (`State.rate` is the wish). A wish below the pace takes effect at once and begins
@@ -56,6 +57,7 @@ from policies.recall_block import refused
 from policies.recall_climb import cruise, grow
 from policies.recall_hints import hear, is_fresh, take_what_is_unused
 from policies.recall_log import SendLog
+from policies.recall_period import doubt_period
 from policies.recall_snapshot import dump, load
 from policies.recall_state import Phase, RecallOptions, State
 from policies.recall_verdict import clear
@@ -147,6 +149,8 @@ class Recall:
         begins = state.block is None
         if event.hints.limit is not None and event.scope is not Scope.OVERLOAD:
             hear(state, self.options, event.hints, sent_at)
+        if is_fresh(state) and event.scope is not Scope.OVERLOAD:
+            doubt_period(state.told_for, self.options.period)
         refused(state, self.options, event, sent_at)
         state.reason = Reason.HOLD
         if begins and state.block is not None and not state.block.overload and not state.is_random:

@@ -82,6 +82,19 @@ class Turn:
 
 
 @define(eq=False, kw_only=True)
+class Period:
+    """What resets have shown of the period that a told limit is for; all but length since that was last changed."""
+
+    length: float = 0.0  # s; 0 as long as nothing speaks against the assumed one
+    since: float = NEVER  # the first look
+    looked_at: float = NEVER
+    gap: float = 0.0  # s between two looks, at most
+    farthest: float = 0.0  # s; the largest reset
+    looks: int = 0
+    odd: int = 0  # of the looks: no bucket of the assumed period would have said so
+
+
+@define(eq=False, kw_only=True)
 class State:
     """The whole memory. rate is what is wished for; the pace follows when it may."""
 
@@ -127,6 +140,7 @@ class State:
     told_margin: float = 0.0  # of it that is left alone, learnt from refusals in spite of it
     resume_at: float = NEVER  # the first attempt after a block is paced, too
     told_hold: float = NEVER  # nothing remains until then
+    told_for: Period = field(factory=Period)
     reset_votes: int = 0  # -3..3: reset means the end of the window (negative) or the time to full
     reset_at: float = NEVER  # as told
     reset_seen_at: float = NEVER

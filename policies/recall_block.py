@@ -82,6 +82,8 @@ def looks_like_a_window(state: State, options: RecallOptions, block: Block) -> b
     A bucket holds a minute's worth at most, so it accepted at most elapsed + period seconds' worth of its rate, and
     its next token is due within (elapsed + period) / count, once what is owed is paid.
     """
+    if state.brief:
+        return False
     elapsed, count = counted(state, options, block)
     return shut_for(block) > (1 + block.owed) * (elapsed + options.period) / max(count, 1.0) + 0.1
 

@@ -16,10 +16,10 @@ import math
 from attrs import define, evolve, field
 
 from controller.bucket import TokenBucket
-from controller.permits import Ledger
+from controller.permits import OTHER, RATE, Booking, Facts, Ledger
 from controller.soundness import sound
 from policies.aimd import Aimd, AimdOptions
-from policies.contract import Admitted, Event, Hints, LimitedBy, Pace, Policy, Reason, Remembered
+from policies.contract import Admitted, Event, Hints, Pace, Policy, Reason, Remembered
 from policies.words import in_one_line
 
 FLOOR = 1 / 60  # units/s; a higher one is above the smallest real limits (5 per minute) and refuses for ever
@@ -174,6 +174,18 @@ class AdaptiveBucket:
 
     # -- what its policy is told
 
+    def facts(self, booking: Booking, name: str, now: float, in_flight: int) -> Facts:
+        """What each event tells of an attempt; name: of this dimension."""
+        return {  # twice as fast as Facts(...), and asked three times for each attempt
+            "now": now,
+            "permit": booking.number,
+            "admitted_at": booking.admitted_at,
+            "cost": booking.cost[name] * self.worth / self.unit,
+            "limited_by": booking.limited_by.get(name, OTHER),
+            "in_flight": in_flight,
+            "refill_rate": self.bucket.refill_rate,
+        }
+
     def tell(self, event: Event) -> Reason | None:
         """Tell the policy and apply its answer; the reason if the pace changed."""
         before = self.pace
@@ -182,7 +194,7 @@ class AdaptiveBucket:
         except Exception as error:  # a stranger's code: see the top
             self._replace(error, last_good=before)
             pace = self._ask(event)  # a refusal that was too much for the policy is still a refusal
-        if event.limited_by is LimitedBy.RATE or pace.learned_limit != before.learned_limit:
+        if event.limited_by is RATE or pace.learned_limit != before.learned_limit:
             self.tested_at = event.now
         if pace is before and not self._to_be_told and not self._restated:
             return None
@@ -191,7 +203,7 @@ class AdaptiveBucket:
             self.pace = pace
             rate = self._clamp(pace.refill_rate, pace)
             self.bucket.set_pace(rate, self._capacity(pace, rate), event.now)
-            if pace.held_until > event.now and pace.drain:
+            if pace.drain and pace.held_until > event.now:
                 self.bucket.pause(pace.held_until, event.now)
         if self._to_be_told and not isinstance(event, Admitted):  # nobody logs what an admission leads to
             self._to_be_told = False
@@ -207,7 +219,8 @@ class AdaptiveBucket:
         pace = self.policy.on(event)
         if pace is not self.pace:
             sound(pace)
-        if self.policy.pace is not pace and self.policy.pace != pace:
+        in_force = self.policy.pace
+        if in_force is not pace and in_force != pace:
             raise ValueError("its pace is not what it answered last")
         return pace
 
@@ -223,7 +236,9 @@ class AdaptiveBucket:
         self.pace = self.policy.pace
 
     def _capacity(self, pace: Pace, rate: float) -> float:
-        known = min(pace.learned_limit or 0.0, self._top(pace)) if self.saved_up else 0.0
+        if not self.saved_up:
+            return pace.capacity
+        known = min(pace.learned_limit or 0.0, self._top(pace))
         return pace.capacity + self.saved_up * max(rate, known)
 
     def _clamp(self, refill_rate: float, pace: Pace | None = None) -> float:

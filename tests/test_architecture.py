@@ -40,7 +40,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ("controller.dormant", "controller.holds"),
     ("controller.dimensions", "simulations.knobs", "simulations.limits"),
     ("controller.limiter", "controller.dialects.*", "controller.lines", "simulations.profile", "simulations.provider"),
-    ("controller.identity", "controller.repair", "controller.telemetry", "controller.stderr"),
+    ("controller.waiters", "controller.identity", "controller.repair", "controller.telemetry", "controller.stderr"),
     ("controller.continued", "controller.emission"),
     (
         "controller.gate",
@@ -111,6 +111,7 @@ PURE = [
     "controller.dormant",
     "controller.dimensions",
     "controller.limiter",
+    "controller.waiters",
     "controller.forms",
     "controller.lines",
     "controller.identity",

@@ -242,8 +242,11 @@ class AdaptiveBucket:
         return pace.capacity + self.saved_up * max(rate, known)
 
     def _clamp(self, refill_rate: float, pace: Pace | None = None) -> float:
-        top = self.ceiling if pace is None else self._top(pace)
-        return max(min(self.floor, top), min(refill_rate, top))
+        top = self.ceiling if pace is None or self.headroom == 1.0 else self._top(pace)
+        if refill_rate >= top:
+            return top
+        floor = self.floor if self.floor < top else top
+        return refill_rate if refill_rate > floor else floor
 
     def _top(self, pace: Pace) -> float:
         """The most that the user allows, in units/s: the ceiling, or the headroom below what the limit seems to be."""

@@ -49,6 +49,8 @@ PACED_SLACK = 0.010  # s of saved-up rate; real timers lose 18 % at 1,000/s with
 FRESH, HINT = 600.0, 3600.0  # s; a limit learnt more recently is used at once; is approached from a quarter of it
 CREEPS = "after a cut it adds for every busy second: those of bursts add up, and the pauses between take nothing off"
 GRAIN = 0.1  # s; what is sent within it is counted together, so that the log stays short
+# At hand: Python 3.11 takes a call of its own to look a member of an enum up.
+RATE, SLOW_START, INCREASE = LimitedBy.RATE, Reason.SLOW_START, Reason.INCREASE
 
 
 @frozen(kw_only=True)
@@ -105,7 +107,6 @@ class Aimd:
         """See `policies.contract.Policy.on`."""
         match event:
             case Admitted():
-                self._newest = max(self._newest, event.permit)
                 self._count(event)
             case Accepted():
                 if event.permit > self._epoch:
@@ -120,19 +121,21 @@ class Aimd:
         return self._pace
 
     def _count(self, event: Admitted) -> None:
-        log = self._sent
+        log, now, cost = self._sent, event.now, event.cost
+        if event.permit > self._newest:
+            self._newest = event.permit
         if self._first_at == math.inf:
-            self._first_at = event.now
-        self._forget(event.now)
-        self._units += event.cost
-        if log and event.now - log[-1][0] < GRAIN:
-            log[-1] = (log[-1][0], log[-1][1] + event.cost)
+            self._first_at = now
+        self._forget(now)
+        self._units += cost
+        if log and now - log[-1][0] < GRAIN:
+            log[-1] = (log[-1][0], log[-1][1] + cost)
         else:
-            log.append((event.now, event.cost))
+            log.append((now, cost))
 
     def _forget(self, now: float) -> None:
-        log = self._sent
-        while log and log[0][0] <= now - MEASURED:
+        log, oldest = self._sent, now - MEASURED
+        while log and log[0][0] <= oldest:
             self._units -= log.popleft()[1]
         if not log:
             self._units = 0.0  # what rounding left is not carried on
@@ -141,7 +144,7 @@ class Aimd:
         if self._probing:
             self._probing = False
             self._pace = evolve(self._pace, unresolved_limit=None, drain=False, reason=Reason.CLEARED)
-        elif event.limited_by is LimitedBy.RATE and event.refill_rate > 0:
+        elif event.limited_by is RATE and event.refill_rate > 0:
             self._grow(event)
 
     def _grow(self, event: Accepted) -> None:
@@ -150,10 +153,10 @@ class Aimd:
         if self.ssthresh is None:
             most = MOST_OVER_SENT * self._sent_rate(event.now)
             new = min(old * 2.0 ** min(1.0, busy / self.options.doubling_time), most)
-            reason = Reason.SLOW_START
+            reason = SLOW_START
         else:
             new = old + self._increase * busy
-            reason = Reason.INCREASE
+            reason = INCREASE
         if old < new < math.inf:
             pace = self._pace  # evolve takes twice as long
             self._pace = Pace(

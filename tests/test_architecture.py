@@ -19,12 +19,14 @@ LADDER: tuple[tuple[str, ...], ...] = (
         "controller.settings",
         "controller.dialects.hints",
         "simulations.steps",
+        "simulations.standing",
         "simulations.ranges",
         "simulations.slope",
     ),
     ("policies.fields", "policies.allowance", "policies.aimd", "policies.fixed", "policies.recall*"),
     ("policies.headers", "policies.sprint", "policies.gradient", "policies.mimd"),
-    ("controller.records", "controller.retry", "controller.estimate", "controller.knowledge", "simulations.quota"),
+    ("controller.records", "controller.retry", "controller.estimate", "controller.knowledge"),
+    ("simulations.sliding_log", "simulations.quota"),
     ("controller.charges", "controller.memory", "controller.tokenizers"),
     ("controller.ceiling", "controller.crowd"),
     ("controller.room",),
@@ -123,6 +125,8 @@ PURE = [
     "simulations.steps",
     "simulations.ranges",
     "simulations.slope",
+    "simulations.standing",
+    "simulations.sliding_log",
     "simulations.quota",
     "simulations.knobs",
     "simulations.profile",
@@ -225,7 +229,7 @@ def test_policies_know_nothing_of_ours_and_the_controller_nothing_of_the_simulat
         assert not heads & {"controller", "simulations", "random", "secrets", *IMPURE_IMPORTS}
     if module.startswith("controller.") and module != "controller.cli":
         assert "simulations" not in heads
-    if module == "simulations.quota":
+    if module in ("simulations.quota", "simulations.sliding_log"):
         assert not {name for name, _ in imports(CODE[module])} & {"controller.bucket"}, (
             "a shared fault would cancel out"
         )

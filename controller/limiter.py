@@ -106,8 +106,7 @@ class Limiter:
         for name, dimension in self.dimensions.items():
             told = self._quotas.told(name, booking, hints[name], now) if name in hints else SILENT
             decisions += self._tell(name, Accepted(**dimension.facts(booking, name, now, in_flight), hints=told))
-        if self._holds.pause_until > now:
-            self._pause(now)
+        self._pause(now)
         return decisions
 
     def _hear(self, hints: Mapping[str, Hints], now: float) -> Mapping[str, Hints]:
@@ -147,8 +146,7 @@ class Limiter:
         for name, dimension in self.dimensions.items():
             used, its = came_to[name] / dimension.unit, dimension.facts(booking, name, now, in_flight)
             decisions += self._tell(name, Settled(**its, true_cost=used, first_token_at=first_token_at))
-        if self._holds.pause_until > now:
-            self._pause(now)
+        self._pause(now)
         spends_budget = not self._holds.broken.blames_upstream
         if spends_budget and not decisions:
             return AS_EVER

@@ -118,8 +118,8 @@ def limited_by(names: Iterable[str], waited: Wait | None) -> dict[str, LimitedBy
     """What held an attempt back in each dimension, from what the head of the queue was told last."""
     if waited is None:
         return dict.fromkeys(names, APP)
-    if waited.by is Blocked.IN_FLIGHT:
-        return dict.fromkeys(names, LimitedBy.IN_FLIGHT)
+    if waited.dimension is None:
+        return dict.fromkeys(names, LimitedBy.IN_FLIGHT if waited.by is Blocked.IN_FLIGHT else OTHER)
     limited = dict.fromkeys(names, OTHER)
     if waited.dimension in limited:
         limited[waited.dimension] = LimitedBy.CEILING if waited.at_ceiling else RATE

@@ -26,14 +26,10 @@ CRUISE = Phase.CRUISE  # at hand: Python 3.11 takes a call of its own to look a 
 
 def grow(state: State, options: RecallOptions, busy: float, sent_at: float, *, fresh: bool) -> None:
     """One success of `busy` seconds that the rate had held back, sent then. fresh: headers tell the limit."""
-    phase = state.phase
-    if phase is CRUISE:  # nearly always
-        if state.echo_until > NEVER:
-            follow_echo(state, options)
-        elif state.now >= state.probe_at and not (fresh and state.limit == state.told_limit):
-            begin_probe(state, options)
+    if state.phase is CRUISE:  # nearly always
+        _stay_or_probe(state, options, fresh=fresh)
         return
-    match phase:
+    match state.phase:
         case Phase.START:
             _multiply(state, 2.0 ** min(1.0, busy / options.doubling_time))
             state.reason = Reason.SLOW_START
@@ -69,6 +65,13 @@ def cruise(state: State, options: RecallOptions, *, fresh: bool = False) -> None
     shortest = TIMED_WAIT * options.period if is_timed(state, options) else SHORTEST_WAIT
     wait = min(max(wait, shortest), longest)
     state.probe_at = state.now + wait * (0.8 + 0.4 * state.jitter())
+
+
+def _stay_or_probe(state: State, options: RecallOptions, *, fresh: bool) -> None:
+    if state.echo_until > NEVER:
+        follow_echo(state, options)
+    elif state.now >= state.probe_at and not (fresh and state.limit == state.told_limit):
+        begin_probe(state, options)
 
 
 def follow_echo(state: State, options: RecallOptions) -> None:

@@ -5,8 +5,9 @@
 "decision" is all that is decided: the queue, the limiter and the policy, with so many queued; the goal is 50 us at
 10,000 waiters, and the same at 10. "gate" is the whole admission as a task sees it: beside the decision trio's
 checkpoint, the sleep and the wake-up of the head, the context manager, and the clock that jumps. What it grows by at
-10,000 waiters is the garbage collector, which goes through the stacks of so many tasks, 50 to 90 ms for a full
-collection, and one or two of them fall into the time that is measured: the last row does without.
+10,000 waiters is mostly the garbage collector, which goes through the stacks of so many tasks, 50 to 90 ms for a full
+collection, and one or two of them fall into the time that is measured: the last row does without. The rest is memory
+that is no longer in a cache when its task's turn comes.
 
 The clock is virtual, so only arithmetic is measured.
 """

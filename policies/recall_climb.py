@@ -22,10 +22,14 @@ SHORTEST_WAIT, LONGEST_WAIT = 45.0, 2400.0  # s between probes
 TIMED_WAIT = 1.25  # periods between probes that end with the window, at least
 LOST_SHARE = 0.016  # of the time, that blocks of refused probes may cost
 OUTGROWN = 1.25  # CONTEND: this far above the remembered limit there are no others any more
+CRUISE = Phase.CRUISE  # at hand: Python 3.11 takes a call of its own to look a member of an enum up
 
 
 def grow(state: State, options: RecallOptions, busy: float, sent_at: float, *, fresh: bool) -> None:
     """One success of `busy` seconds that the rate had held back, sent then. fresh: headers tell the limit."""
+    if state.phase is CRUISE:  # nearly always
+        _stay_or_probe(state, options, fresh=fresh)
+        return
     match state.phase:
         case Phase.START:
             _multiply(state, 2.0 ** min(1.0, busy / options.doubling_time / _patience(state, options)))
@@ -34,11 +38,6 @@ def grow(state: State, options: RecallOptions, busy: float, sent_at: float, *, f
                 cruise(state, options, fresh=fresh)
         case Phase.SEARCH:
             _search(state, options, busy)
-        case Phase.CRUISE:
-            if state.echo_until > NEVER:
-                follow_echo(state, options)
-            elif state.now >= state.probe_at and not (fresh and state.limit == state.told_limit):
-                begin_probe(state, options)
         case Phase.PROBE:
             match verdict_of_probe(state, options, busy, sent_at):
                 case True:
@@ -73,6 +72,13 @@ def cruise(state: State, options: RecallOptions, *, fresh: bool = False) -> None
     shortest = TIMED_WAIT * options.period if is_timed(state, options) else SHORTEST_WAIT
     wait = min(max(wait, shortest), longest)
     state.probe_at = state.now + wait * (0.8 + 0.4 * state.jitter())
+
+
+def _stay_or_probe(state: State, options: RecallOptions, *, fresh: bool) -> None:
+    if state.echo_until > NEVER:
+        follow_echo(state, options)
+    elif state.now >= state.probe_at and not (fresh and state.limit == state.told_limit):
+        begin_probe(state, options)
 
 
 def follow_echo(state: State, options: RecallOptions) -> None:
@@ -120,7 +126,7 @@ def _contend(state: State, busy: float) -> None:
 
 
 def _multiply(state: State, factor: float) -> None:
-    elapsed = state.now - (state.now if state.first_at is None else state.first_at)
+    elapsed = 0.0 if state.first_at is None else state.now - state.first_at
     sent = state.log.sent(state.now - MEASURED) / min(MEASURED, max(elapsed, 1.0))
     new = min(state.rate * factor, MOST_OVER_SENT * sent)
     if new > state.rate:

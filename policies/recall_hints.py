@@ -29,13 +29,15 @@ def is_fresh(state: State) -> bool:
     return state.told_limit is not None and state.now - state.told_at < FRESH
 
 
-def take_what_is_unused(state: State, options: RecallOptions, *, limited: bool) -> None:
+def take_what_is_unused(state: State, options: RecallOptions, *, limited: bool, fresh: bool) -> None:
     """A bucket that stays full although the rate holds us back: who shared it has gone, so climb without a probe."""
     if not limited:
         state.drained_at = state.now
-    below = state.told_limit is not None and state.limit is not None and state.limit < (1 - SAME) * state.told_limit
+    if not fresh or state.told_limit is None:
+        return
+    below = state.limit is not None and state.limit < (1 - SAME) * state.told_limit
     full = state.reset_votes > 0 and state.now - state.drained_at > UNUSED * options.period
-    if below and full and is_fresh(state) and state.phase in (Phase.CONTEND, Phase.CRUISE, Phase.PROBE):
+    if below and full and state.phase in (Phase.CONTEND, Phase.CRUISE, Phase.PROBE):
         state.phase = Phase.CLIMB
 
 

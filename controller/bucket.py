@@ -63,7 +63,8 @@ class TokenBucket:
         self._bank(now)
         self.refill_rate = refill_rate
         self.capacity = capacity
-        self.level = min(self.level, capacity)
+        if self.level > capacity:
+            self.level = capacity
 
     def empty(self, now: float) -> float:
         """Forget what was saved up; what that was."""

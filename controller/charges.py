@@ -47,6 +47,7 @@ class Charge(Enum):
     SETTLED = "settled"
 
 
+LATE = (Charge.PRODUCED, Charge.SETTLED)  # what a prompt says nothing of is charged after it was let in
 CHARGES = tuple(charge.value for charge in Charge)
 
 

@@ -14,13 +14,14 @@ from controller.adaptive import AdaptiveBucket
 from controller.ceiling import Ceiling
 from controller.dormant import Dormant
 from controller.outcome import Throttled
-from controller.permits import Blocked, Booking, Cost, Wait
+from controller.permits import RATE, Blocked, Booking, Cost, Wait
 from policies.contract import Hints, LimitedBy, Scope
 
 PERIOD = 60.0  # s; of a stated limit, where no period is stated with it
 UNLEARNED = 0.9  # share of a limit that nobody knows yet, in the dimension that held an attempt back
 LARGER = 1.5  # times the mean cost at earlier refusals; it is hardly by chance that much above them
 SUSPECT = "tokens"
+BY_RATE = Blocked.RATE  # at hand, as RATE is
 PARTS = ("input_tokens", "output_tokens")
 
 
@@ -42,14 +43,15 @@ class Dimensions:
             delay = dimension.delay(cost[name], now)
             if delay > longest:
                 longest, behind = delay, name
-        for name, ceiling in self.ceilings.items():
-            delay = ceiling.delay(cost[name], now)
-            if delay > longest:
-                longest, behind, by_ceiling = delay, name, True
+        if self.ceilings:
+            for name, ceiling in self.ceilings.items():
+                delay = ceiling.delay(cost[name], now)
+                if delay > longest:
+                    longest, behind, by_ceiling = delay, name, True
         if not behind:
             return None
         at_ceiling = by_ceiling or self.awake[behind].at_ceiling
-        return Wait(by=Blocked.RATE, until=now + longest, dimension=behind, at_ceiling=at_ceiling)
+        return Wait(by=BY_RATE, until=now + longest, dimension=behind, at_ceiling=at_ceiling)
 
     def compare(self, limited: dict[str, LimitedBy], now: float) -> None:
         """Of several dimensions, those that did not hold an attempt up were not asked for all they allow.
@@ -57,7 +59,7 @@ class Dimensions:
         Nor does one that has just begun to bind prove anything: what was sent in the period before is no measure of it,
         and a policy that probes then and is refused takes its limit for lower than it is.
         """
-        bound = next((name for name, by in limited.items() if by is LimitedBy.RATE), None)
+        bound = next((name for name, by in limited.items() if by is RATE), None)
         if bound is None:
             return
         for name, dimension in self.awake.items():
@@ -79,8 +81,9 @@ class Dimensions:
                 dimension.use(cost[name], now)
         if self.ceilings:
             booking.entries = {name: ceiling.take(cost[name], now) for name, ceiling in self.ceilings.items()}
-        for name, dormant in self.dormant.items():
-            dormant.add(booking.number, cost[name], now)
+        if self.dormant:
+            for name, dormant in self.dormant.items():
+                dormant.add(booking.number, cost[name], now)
 
     def put_back(self, booking: Booking, now: float, *, sent: bool) -> None:
         """The upstream refused it, or (not sent) never saw it. What was sent counts against a ceiling all the same."""
@@ -93,9 +96,10 @@ class Dimensions:
 
     def settle(self, booking: Booking, true_cost: Cost | None, now: float) -> Cost:
         """It is over; true_cost: None, or without a dimension: as reserved. What it came to."""
-        true_cost = booking.cost if true_cost is None else {**booking.cost, **true_cost}
+        reserved = booking.cost
+        true_cost = reserved if true_cost is None else {**reserved, **true_cost}
         for name in booking.limited_by:
-            self.awake[name].settle(booking.cost[name], true_cost[name], now)
+            self.awake[name].settle(reserved[name], true_cost[name], now)
         self._correct(booking, true_cost, now)
         for name, dormant in self.dormant.items():
             dormant.correct(booking.number, true_cost[name])
@@ -119,6 +123,15 @@ class Dimensions:
                 per_second = limit / (hints[name].period or PERIOD)
                 self.awake[name] = self.dormant.pop(name).wake_by_header(now, per_second, hints[name].remaining)
         return hints
+
+    def told(self, name: str, booking: Booking, hints: Hints, now: float) -> Hints:
+        """What the policy of a dimension hears of an answer's headers."""
+        dimension = self.awake[name]
+        told = dimension.in_units(hints)
+        if len(self.awake) > 1 and booking.limited_by.get(name) is LimitedBy.APP:
+            dimension.remains(hints.remaining or 0.0, now)
+            told = Hints(limit=told.limit, period=told.period)  # what fills up looks like a window near its end
+        return told
 
     def blame(self, booking: Booking, outcome: Throttled, now: float, *, next_permit: int) -> str:
         """The dimension that a refusal is booked on: the one it names, which wakes, else the most likely one."""

@@ -40,10 +40,11 @@ class _Told:
 
 @define(eq=False)
 class Dormant:
-    """Of one dimension. headroom: see `AdaptiveBucket`."""
+    """Of one dimension. headroom, late: see `AdaptiveBucket`."""
 
     make_policy: MakePolicy
     headroom: float = 1.0
+    late: bool = False
     # By permit, in the order of admission. A plain dict would look for its first key among all those deleted.
     _log: OrderedDict[int, _Told] = field(factory=OrderedDict, init=False)
     _sum: float = field(default=0.0, init=False)  # of the log
@@ -102,7 +103,7 @@ class Dormant:
         """Tell its policy what was admitted, lest it take for free what is under way."""
         told = sorted(self._log.items(), key=lambda pair: (pair[1].at, pair[0]))
         policy = self.make_policy(told[0][1].at if told else now, remembered)
-        bucket = AdaptiveBucket(policy, now, unit=unit, headroom=self.headroom, saved_up=SAVED_UP)
+        bucket = AdaptiveBucket(policy, now, unit=unit, headroom=self.headroom, saved_up=SAVED_UP, late=self.late)
         for permit, each in told:
             bucket.tell(
                 Admitted(

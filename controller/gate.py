@@ -1,13 +1,12 @@
-"""The queue before the limiter: first come, first served, one timer for the head.
+"""The queue before the limiter as tasks see it: one timer for the head, and everybody else asleep.
 
-A sibling of `trio.CapacityLimiter`. Only the head asks the limiter; it sleeps until the instant it was told or
-until something changes, and asks again. A prompt that was refused goes before all that were never admitted.
-A head that leaves, admitted or cancelled, wakes the next. Nothing awaits between the limiter's yes and the caller.
+A sibling of `trio.CapacityLimiter`. The order and its rules are in controller.waiters. The head sleeps until the
+instant it was told or until something changes, and asks again. A head that leaves, admitted or cancelled, wakes the
+next. Nothing awaits between the limiter's yes and the caller.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -15,8 +14,9 @@ import trio
 from attrs import define, field
 
 from controller.limiter import Limiter
-from controller.outcome import Failed, Kind, Outcome, Usage
+from controller.outcome import Completed, Failed, Kind, Outcome, Usage
 from controller.permits import Booking, Cost, Decision, Settlement, Wait
+from controller.waiters import Ticket, Waiters
 from policies.contract import Hints
 
 
@@ -57,22 +57,17 @@ class Permit:
 
 
 @define(eq=False)
-class _Ticket:
-    """A place in the queue. waited: what its holder, or the head it stood behind, was told last."""
-
-    wake: trio.Event = field(factory=trio.Event)
-    waited: Wait | None = None
-
-
-@define(eq=False)
 class Gate:
     """Admissions of one limiter. on_decision is called with every change of pace, for the log."""
 
     limiter: Limiter
     on_decision: Callable[[Decision], None] = lambda _: None
-    _again: deque[_Ticket] = field(factory=deque, init=False)  # refused ones: they go first
-    _fresh: deque[_Ticket] = field(factory=deque, init=False)
+    _waiters: Waiters = field(init=False)
+    _asleep: dict[Ticket, trio.Event] = field(factory=dict, init=False)
     _closed: bool = field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._waiters = Waiters(self.limiter)
 
     @asynccontextmanager
     async def admit(
@@ -90,72 +85,76 @@ class Gate:
             self._settle(permit, booking)
 
     async def _queue_up(self, reserve: Callable[[], Cost], owner: str, again: bool) -> Booking | None:
-        ticket = _Ticket()
-        (self._again if again else self._fresh).append(ticket)
+        waiters = self._waiters
+        ticket = waiters.join(owner, again=again)
         try:
             await trio.lowlevel.checkpoint()
             while not self._closed:
-                ticket.wake = trio.Event()
                 until = float("inf")
-                if self._head() is ticket:
-                    answer = self.limiter.admit(reserve(), trio.current_time(), owner=owner, waited=ticket.waited)
+                if waiters.head is ticket:
+                    answer = waiters.ask(ticket, reserve(), trio.current_time())
                     if isinstance(answer, Booking):
                         return answer
-                    ticket.waited, until = answer, answer.until
-                with trio.move_on_at(until):
-                    await ticket.wake.wait()
+                    until = answer.until
+                await self._sleep(ticket, until)
             return None
         finally:
-            self._leave(ticket)
+            self._wake(waiters.leave(ticket))
 
-    def _head(self) -> _Ticket | None:
-        return self._again[0] if self._again else self._fresh[0] if self._fresh else None
+    async def _sleep(self, ticket: Ticket, until: float) -> None:
+        """Until that instant or a call."""
+        event = self._asleep[ticket] = trio.Event()
+        try:
+            if until == float("inf"):
+                await event.wait()
+            else:
+                with trio.move_on_at(until):
+                    await event.wait()
+        finally:
+            del self._asleep[ticket]
 
-    def _leave(self, ticket: _Ticket) -> None:
-        was_head = self._head() is ticket
-        (self._again if ticket in self._again else self._fresh).remove(ticket)
-        following = self._head()
-        if was_head and following is not None:
-            # Whoever stood behind a waiting head was held back by the same thing, even if it may go at once now.
-            following.waited = following.waited or ticket.waited
-            following.wake.set()
+    def _wake(self, ticket: Ticket | None) -> None:
+        """Who is not asleep is about to look for himself."""
+        event = None if ticket is None else self._asleep.get(ticket)
+        if event is not None:
+            event.set()
 
     def accepted(self, booking: Booking, hints: dict[str, Hints]) -> None:
         """The upstream took the attempt."""
-        self._changed(self.limiter.accept(booking, hints, trio.current_time()))
+        self._changed(self.limiter.accept(booking, hints, trio.current_time()), more=bool(hints))
 
     def _settle(self, permit: Permit, booking: Booking) -> None:
         outcome = permit.outcome or Failed(kind=Kind.CANCELLED, message="cancelled", sent=permit.seen.sent)
-        first = permit.seen.first_token_at
+        first, true_cost = permit.seen.first_token_at, permit.true_cost
         permit.settlement = self.limiter.settle(
-            booking, outcome, trio.current_time(), first_token_at=first, true_cost=permit.true_cost
+            booking, outcome, trio.current_time(), first_token_at=first, true_cost=true_cost
         )
-        self._changed(permit.settlement.decisions)
+        as_reserved = true_cost is None and isinstance(outcome, Completed)
+        self._changed(permit.settlement.decisions, more=not as_reserved)
 
-    def _changed(self, decisions: tuple[Decision, ...]) -> None:
+    def _changed(self, decisions: tuple[Decision, ...], *, more: bool) -> None:
+        """Tell of it and look who may go; more: a bucket may hold more than it was to."""
         for decision in decisions:
             self.on_decision(decision)
-        head = self._head()
-        if head is not None:
-            head.wake.set()
+        self._wake(self._waiters.freed(more=more or bool(decisions)))
 
     def wake(self) -> None:
         """The limiter was changed from outside: the head asks again."""
-        self._changed(())
+        self._changed((), more=True)
 
     def close(self) -> None:
         """Admit nobody any more: everyone in the queue gets None."""
         self._closed = True
-        for ticket in (*self._again, *self._fresh):
-            ticket.wake.set()
+        for event in self._asleep.values():
+            event.set()
 
     @property
     def waiting(self) -> int:
         """Prompts in the queue."""
-        return len(self._again) + len(self._fresh)
+        return len(self._waiters)
 
     @property
     def blocked(self) -> Wait | None:
         """What the head of the queue waits for; None without a head."""
-        head = self._head()
+        head = self._waiters.head
         return head.waited if head else None

@@ -10,6 +10,7 @@ from attrs import define, field, frozen
 
 from controller.adaptive import AdaptiveBucket
 from controller.ceiling import Ceiling
+from controller.charges import LATE, Charge
 from controller.dormant import SAVED_UP, Dormant, MakePolicy
 from controller.gate import Gate
 from controller.knowledge import HINT, Lessons, Limit, Spending
@@ -30,9 +31,10 @@ Log = Callable[[str, Decision], None]  # model, decision
 MakeLimiter = Callable[[float, Lessons, Mapping[str, Spending]], Limiter]  # now, and what earlier runs left
 
 
-def limiter_maker(settings: Settings) -> MakeLimiter:
+def limiter_maker(settings: Settings, charge: Charge = Charge.LARGER) -> MakeLimiter:
     """Check the policy and its options now (raises ValueError); limiters are made later, as models appear."""
     policy, ceilings, headroom = policy_maker(settings), settings.ceilings, settings.headroom
+    late = {"tokens", "output_tokens"} if charge in LATE else set()
 
     def make(now: float, lessons: Lessons, spent: Mapping[str, Spending]) -> Limiter:
         known = {name: limit for name, limit in lessons.limits.items() if now - limit.at < HINT}
@@ -43,11 +45,14 @@ def limiter_maker(settings: Settings) -> MakeLimiter:
         for name in TOKENS:
             if name in fresh:
                 its = policy(now, remembered(fresh[name], now))
-                awake[name] = AdaptiveBucket(its, now, unit=fresh[name].unit, headroom=headroom, saved_up=SAVED_UP)
+                unit = fresh[name].unit
+                awake[name] = AdaptiveBucket(
+                    its, now, unit=unit, headroom=headroom, saved_up=SAVED_UP, late=name in late
+                )
         limiter = Limiter(
             awake,
             settings.max_in_flight,
-            dormant={name: Dormant(policy, headroom) for name in TOKENS if name not in awake},
+            dormant={name: Dormant(policy, headroom, late=name in late) for name in TOKENS if name not in awake},
             ceilings={name: Ceiling(number, now) for name, number in ceilings.items()},
             room=Room(limit=max(int(fresh[CONCURRENCY].limit), 1) if CONCURRENCY in fresh else None),
         )
@@ -80,10 +85,10 @@ class Renewal:
     max_in_flight: int
 
     @classmethod
-    def of(cls, settings: Settings, *, options_changed: bool) -> Self:
+    def of(cls, settings: Settings, charge: Charge, *, options_changed: bool) -> Self:
         """Raises ValueError where a start would."""
         return cls(
-            make_limiter=limiter_maker(settings),
+            make_limiter=limiter_maker(settings, charge),
             make_policy=policy_maker(settings) if options_changed else None,
             ceilings=settings.ceilings,
             max_in_flight=settings.max_in_flight,

@@ -15,6 +15,15 @@ from controller.rows import Row
 from policies.contract import Pace
 
 
+def restrain_alike(one: Pace, other: Pace) -> bool:
+    """They differ in nothing that `Holds.sum_up` looks at; as a rule only the rate changes."""
+    return (
+        one.held_until == other.held_until
+        and one.in_flight_limit == other.in_flight_limit
+        and one.unresolved_limit == other.unresolved_limit
+    )
+
+
 @define(eq=False)
 class Holds:
     """until: nothing is sent before this instant. cap: attempts in flight. probes: unresolved ones, None for any."""
@@ -47,7 +56,6 @@ class Holds:
 
     def probing(self, bookings: Mapping[int, Booking]) -> bool:
         """As many are unresolved as may be: admitted since, they have not shown yet what they were to show."""
-        if self.probes is None:
-            return False
+        assert self.probes is not None
         first, whole = self._probes_from or 0, self.broken.suspicious
         return sum(whole or not each.accepted for number, each in bookings.items() if number >= first) >= self.probes

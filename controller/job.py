@@ -206,7 +206,8 @@ def prepare(
     """Check everything, open what must be open; raises ValueError, one line, with nothing sent."""
     assemble.check_files(settings, sources)
     url, dialect, key, transport = upstream_of(settings, environment, simulate)
-    make_limiter, defaults = limiter_maker(settings), assemble.request_defaults(settings, url)
+    charge, defaults = assemble.charge_of(settings, dialect), assemble.request_defaults(settings, url)
+    make_limiter = limiter_maker(settings, charge)
     memory = assemble.memory_of(settings, url, key, say)
     price = assemble.price_of(settings, url)
     decisions = open_log(settings.decisions, stack)
@@ -224,7 +225,7 @@ def prepare(
         make_limiter=make_limiter,
         memory=memory,
         meters=Meters(
-            assemble.charge_of(settings, dialect),
+            charge,
             known=lambda model: memory.lessons(model, 0.0).estimates,
             sizer=assemble.sizer_of(settings, say),
         ),

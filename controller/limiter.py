@@ -17,17 +17,18 @@ from attrs import define, field
 
 from controller.adaptive import AdaptiveBucket
 from controller.ceiling import Ceiling
-from controller.dimensions import Dimensions
+from controller.dimensions import PERIOD, Dimensions
 from controller.dormant import Dormant
-from controller.holds import Holds
+from controller.holds import Holds, restrain_alike
 from controller.outcome import TRANSIENT, Completed, Failed, Outcome, Throttled
-from controller.permits import Blocked, Booking, Cost, Decision, Facts, Settlement, Statistics, Wait, limited_by
+from controller.permits import Blocked, Booking, Cost, Decision, Settlement, Statistics, Wait, limited_by
 from controller.room import Room
 from policies.contract import Accepted, Admitted, Event, Hints, LimitedBy, Refused, Settled, Unknown
 
 SLACK = 0.05  # s added to a server's hold: clocks differ, and a retry a moment early is refused again
 SILENT = Hints()
 FULL, ONE_AT_A_TIME = Wait(by=Blocked.IN_FLIGHT), Wait(by=Blocked.PROBE)
+AS_EVER = Settlement()  # nothing changed
 
 
 @define(eq=False)
@@ -56,18 +57,17 @@ class Limiter:
         wait = self._obstacle(cost, now)
         if wait is not None:
             return wait
-        limited = {name: limited_by(name, waited) for name in self.dimensions}
+        limited, number, is_open = limited_by(self.dimensions, waited), self._next, self._open
         if len(limited) > 1:
             self._quotas.compare(limited, now)
         booking = Booking(
-            number=self._next, owner=owner, admitted_at=now, cost=cost, limited_by=limited, beside=len(self._open)
+            number=number, owner=owner, admitted_at=now, cost=cost, limited_by=limited, beside=len(is_open)
         )
-        self._next += 1
-        self._open[booking.number] = booking
+        self._next = number + 1
+        is_open[number] = booking
         self._quotas.take(booking, now)
         for name, dimension in self.dimensions.items():
-            if dimension.tell(Admitted(**self._facts(booking, name, now))) is not None:
-                self.sum_up()
+            self._tell(name, Admitted(**dimension.facts(booking, name, now, len(is_open))))
         return booking
 
     def _obstacle(self, cost: Cost, now: float) -> Wait | None:
@@ -76,7 +76,7 @@ class Limiter:
             return FULL
         if now < holds.until:
             return Wait(by=Blocked.HOLD, until=holds.until)
-        if holds.probing(self._open):
+        if holds.probes is not None and holds.probing(self._open):
             return ONE_AT_A_TIME
         return self._quotas.obstacle(cost, now)
 
@@ -101,15 +101,22 @@ class Limiter:
         self.accepted_open += 1
         if self._holds.unheard.end() | self.room.accepted(booking.number, in_flight, beside, self._next):
             self.sum_up()
-        hints = self._quotas.hear(hints, now) if hints else hints
-        events: dict[str, Event] = {}
+        if hints:
+            hints = self._hear(hints, now)
+        decisions: tuple[Decision, ...] = ()
         for name, dimension in self.dimensions.items():
-            told = dimension.in_units(hints[name]) if name in hints else SILENT
-            if name in hints and len(self.dimensions) > 1 and booking.limited_by.get(name) is LimitedBy.APP:
-                dimension.remains(hints[name].remaining or 0.0, now)
-                told = Hints(limit=told.limit, period=told.period)  # what fills up looks like a window near its end
-            events[name] = Accepted(**self._facts(booking, name, now), hints=told)
-        return self._tell(now, events)
+            told = self._quotas.told(name, booking, hints[name], now) if name in hints else SILENT
+            decisions += self._tell(name, Accepted(**dimension.facts(booking, name, now, in_flight), hints=told))
+        self._pause(now)
+        return decisions
+
+    def _hear(self, hints: Mapping[str, Hints], now: float) -> Mapping[str, Hints]:
+        """Those that count; what they are about may wake."""
+        awake = len(self.dimensions)
+        hints = self._quotas.hear(hints, now)
+        if len(self.dimensions) > awake:
+            self.sum_up()
+        return hints
 
     def settle(
         self,
@@ -130,22 +137,21 @@ class Limiter:
         in_flight = len(self._open)
         del self._open[booking.number]
         self.accepted_open -= booking.accepted
-        match outcome:
-            case Throttled():
-                return Settlement(decisions=self._refused(booking, outcome, in_flight, now), spends_budget=False)
-            case Completed() | Failed() if booking.accepted:
-                self._answered(booking, outcome, now)
-                came_to = self._quotas.settle(booking, true_cost, now)
-                events: dict[str, Event] = {}
-                for name, dimension in self.dimensions.items():
-                    used, its = came_to[name] / dimension.unit, self._facts(booking, name, now, in_flight)
-                    events[name] = Settled(**its, true_cost=used, first_token_at=first_token_at)
-                decisions = before + self._tell(now, events)
-                return Settlement(decisions=decisions, spends_budget=not self._holds.broken.blames_upstream)
-            case Failed():
-                return self._lost(booking, outcome, true_cost, in_flight, now)
-            case _:
-                raise AssertionError("a completed attempt is an accepted one")
+        if isinstance(outcome, Throttled):
+            return Settlement(decisions=self._refused(booking, outcome, in_flight, now), spends_budget=False)
+        if not booking.accepted:
+            assert isinstance(outcome, Failed), "a completed attempt is an accepted one"
+            return self._lost(booking, outcome, true_cost, in_flight, now)
+        self._answered(booking, outcome, now)
+        came_to, decisions = self._quotas.settle(booking, true_cost, now), before
+        for name, dimension in self.dimensions.items():
+            used, its = came_to[name] / dimension.unit, dimension.facts(booking, name, now, in_flight)
+            decisions += self._tell(name, Settled(**its, true_cost=used, first_token_at=first_token_at))
+        self._pause(now)
+        spends_budget = not self._holds.broken.blames_upstream
+        if spends_budget and not decisions:
+            return AS_EVER
+        return Settlement(decisions=decisions, spends_budget=spends_budget)
 
     def _answered(self, booking: Booking, outcome: Completed | Failed, now: float) -> None:
         """An accepted attempt came to a whole answer, or to none: a maintenance page, streams that are cut."""
@@ -167,7 +173,7 @@ class Limiter:
         crowded = self.room.crowded(beside, named=outcome.dimension, newest=self._next)
         self.sum_up()
         events = self._unknown(booking, in_flight, now) if crowded else self._news(booking, outcome, in_flight, now)
-        decisions = self._tell(now, events)
+        decisions = self._tell_all(events, now)
         full = crowded and len(self._open) >= self._holds.cap
         if self.held_until <= now and not full:  # the refused prompt would be back at once
             self._holds.unheard.add(booking, self._next, now, at_once=True)
@@ -179,14 +185,24 @@ class Limiter:
         """What a refusal tells each policy: the blamed one learns, the others hold and learn nothing."""
         hints = self._quotas.hear(outcome.hints, now)
         blamed = self._quotas.blame(booking, outcome, now, next_permit=self._next)
-        events = self._unknown(booking, in_flight, now)
+        self.sum_up()  # either may have woken something
+        dimension, events = self.dimensions[blamed], self._unknown(booking, in_flight, now)
+        its = dimension.facts(booking, blamed, now, in_flight)
+        if dimension.was_idle(now, PERIOD):
+            its["limited_by"] = LimitedBy.OTHER  # whatever it seemed to be when the attempt was admitted
         events[blamed] = Refused(
-            **self._facts(booking, blamed, now, in_flight),
+            **its,
             scope=outcome.scope,
             retry_after=outcome.retry_after,
-            hints=self.dimensions[blamed].in_units(hints[blamed]) if blamed in hints else SILENT,
+            hints=dimension.in_units(hints[blamed]) if blamed in hints else SILENT,
+            owed=self._owed(blamed),
         )
         return events
+
+    def _owed(self, name: str) -> float:
+        """Units that the upstream may yet charge for what is in flight, from before the dimension woke, too."""
+        dimension = self.dimensions[name]
+        return dimension.expected(sum(each.cost[name] for each in self._open.values())) if dimension.late else 0.0
 
     def _lost(
         self, booking: Booking, outcome: Failed, true_cost: Cost | None, in_flight: int, now: float
@@ -198,39 +214,33 @@ class Limiter:
         if outcome.kind in TRANSIENT:
             self._holds.unheard.add(booking, self._next, now)
             self.sum_up()
-        decisions = self._tell(now, self._unknown(booking, in_flight, now))
+        decisions = self._tell_all(self._unknown(booking, in_flight, now), now)
         return Settlement(decisions=decisions, spends_budget=not self._holds.unheard.blames_upstream)
 
     def _unknown(self, booking: Booking, in_flight: int, now: float) -> dict[str, Event]:
-        return {name: Unknown(**self._facts(booking, name, now, in_flight)) for name in self.dimensions}
+        awake = self.dimensions.items()
+        return {name: Unknown(**dimension.facts(booking, name, now, in_flight)) for name, dimension in awake}
 
     # -- telling the policies
 
-    def _facts(self, booking: Booking, name: str, now: float, in_flight: int | None = None) -> Facts:
-        dimension = self.dimensions[name]
-        return {  # twice as fast as Facts(...), and asked three times for each attempt
-            "now": now,
-            "permit": booking.number,
-            "admitted_at": booking.admitted_at,
-            "cost": booking.cost[name] * dimension.worth / dimension.unit,
-            "limited_by": booking.limited_by.get(name, LimitedBy.OTHER),
-            "in_flight": len(self._open) if in_flight is None else in_flight,
-            "refill_rate": dimension.bucket.refill_rate,
-        }
-
-    def _tell(self, now: float, events: Mapping[str, Event]) -> tuple[Decision, ...]:
+    def _tell_all(self, events: Mapping[str, Event], now: float) -> tuple[Decision, ...]:
         decisions: tuple[Decision, ...] = ()
         for name, event in events.items():
-            dimension = self.dimensions[name]
-            old = dimension.bucket.refill_rate
-            reason = dimension.tell(event)
-            if reason is not None:
-                self.sum_up()
-                new = dimension.bucket.refill_rate
-                unit = dimension.unit
-                decisions += (Decision(now, name, unit * old, unit * new, reason, self.held_until),)
+            decisions += self._tell(name, event)
         self._pause(now)
         return decisions
+
+    def _tell(self, name: str, event: Event) -> tuple[Decision, ...]:
+        """One policy hears of an event; the decision it leads to, if any."""
+        dimension = self.dimensions[name]
+        before, old = dimension.pace, dimension.bucket.refill_rate
+        reason = dimension.tell(event)
+        if reason is None:
+            return ()
+        if not restrain_alike(before, dimension.pace):
+            self.sum_up()
+        unit, new = dimension.unit, dimension.bucket.refill_rate
+        return (Decision(event.now, name, unit * old, unit * new, reason, self._holds.until),)
 
     def _pause(self, now: float) -> None:
         if self._holds.pause_until > now:

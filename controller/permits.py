@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TypedDict
 
@@ -13,6 +13,8 @@ from policies.contract import LimitedBy, Reason
 
 Cost = Mapping[str, float]  # requests or LLM tokens, by dimension
 NO_ENTRIES: Mapping[str, Entry] = {}
+# At hand, since Python 3.11 takes a call of its own to look a member of an enum up, and these are asked all the time.
+APP, RATE, OTHER = LimitedBy.APP, LimitedBy.RATE, LimitedBy.OTHER
 
 
 class Facts(TypedDict):
@@ -112,12 +114,13 @@ class Statistics:
     probing: bool
 
 
-def limited_by(name: str, waited: Wait | None) -> LimitedBy:
-    """What held an attempt back in one dimension, from what the head of the queue was told last."""
+def limited_by(names: Iterable[str], waited: Wait | None) -> dict[str, LimitedBy]:
+    """What held an attempt back in each dimension, from what the head of the queue was told last."""
     if waited is None:
-        return LimitedBy.APP
-    if waited.by is Blocked.IN_FLIGHT:
-        return LimitedBy.IN_FLIGHT
-    if waited.by is Blocked.RATE and waited.dimension == name:
-        return LimitedBy.CEILING if waited.at_ceiling else LimitedBy.RATE
-    return LimitedBy.OTHER
+        return dict.fromkeys(names, APP)
+    if waited.dimension is None:
+        return dict.fromkeys(names, LimitedBy.IN_FLIGHT if waited.by is Blocked.IN_FLIGHT else OTHER)
+    limited = dict.fromkeys(names, OTHER)
+    if waited.dimension in limited:
+        limited[waited.dimension] = LimitedBy.CEILING if waited.at_ceiling else RATE
+    return limited

@@ -49,7 +49,7 @@ class Reload:
             changed = [each.name for each in fields(Settings) if getattr(wanted, each.name) != getattr(old, each.name)]
             live = [name for name in changed if name in LIVE]
             fresh = evolve(old, **{name: getattr(wanted, name) for name in live})
-            renewal = Renewal.of(fresh, options_changed="policy_option" in live)
+            renewal = Renewal.of(fresh, self.keeper.meters.charge, options_changed="policy_option" in live)
             make_room(fresh.max_in_flight)
         except ValueError as error:
             self.say(f"settings were not read again, all stays as it was: {error}")

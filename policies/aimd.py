@@ -21,7 +21,6 @@ nothing. An overload is a hold without a cut.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from typing import ClassVar, Self, assert_never
 
@@ -42,13 +41,14 @@ from policies.contract import (
     Unknown,
 )
 from policies.fields import number, number_in
+from policies.sent import Sent
 
-MEASURED = 10.0  # s over which "really sent" is counted; at the start since the first admission, 1 s at least
-MOST_OVER_SENT = 2.2  # slow start never asks for more than this times what was really sent
+MOST_OVER_SENT = 2.2  # slow start never asks for more than this times what was really sent (policies.sent)
 PACED_SLACK = 0.010  # s of saved-up rate; real timers lose 18 % at 1,000/s with none (measured)
 FRESH, HINT = 600.0, 3600.0  # s; a limit learnt more recently is used at once; is approached from a quarter of it
 CREEPS = "after a cut it adds for every busy second: those of bursts add up, and the pauses between take nothing off"
-GRAIN = 0.1  # s; what is sent within it is counted together, so that the log stays short
+# At hand: Python 3.11 takes a call of its own to look a member of an enum up.
+RATE, SLOW_START, INCREASE = LimitedBy.RATE, Reason.SLOW_START, Reason.INCREASE
 
 
 @frozen(kw_only=True)
@@ -83,9 +83,7 @@ class Aimd:
         self._hold = 0.0  # s, the last pause
         self._newest = -1  # highest permit admitted so far
         self._epoch = -1  # permits up to this one are stale
-        self._first_at = math.inf  # the first admission
-        self._sent: deque[tuple[float, float]] = deque()  # (instant, units) of the last MEASURED seconds
-        self._units = 0.0  # their sum
+        self._sent = Sent()
         rate = options.start_rate
         if remembered is not None and remembered.age < HINT and 0 < remembered.limit < math.inf:
             if remembered.age < FRESH:
@@ -106,7 +104,7 @@ class Aimd:
         match event:
             case Admitted():
                 self._newest = max(self._newest, event.permit)
-                self._count(event)
+                self._sent.add(event.cost, event.now)
             case Accepted():
                 if event.permit > self._epoch:
                     self._accepted(event)
@@ -119,41 +117,23 @@ class Aimd:
                 assert_never(event)
         return self._pace
 
-    def _count(self, event: Admitted) -> None:
-        log = self._sent
-        if self._first_at == math.inf:
-            self._first_at = event.now
-        self._forget(event.now)
-        self._units += event.cost
-        if log and event.now - log[-1][0] < GRAIN:
-            log[-1] = (log[-1][0], log[-1][1] + event.cost)
-        else:
-            log.append((event.now, event.cost))
-
-    def _forget(self, now: float) -> None:
-        log = self._sent
-        while log and log[0][0] <= now - MEASURED:
-            self._units -= log.popleft()[1]
-        if not log:
-            self._units = 0.0  # what rounding left is not carried on
-
     def _accepted(self, event: Accepted) -> None:
         if self._probing:
             self._probing = False
             self._pace = evolve(self._pace, unresolved_limit=None, drain=False, reason=Reason.CLEARED)
-        elif event.limited_by is LimitedBy.RATE and event.refill_rate > 0:
+        elif event.limited_by is RATE and event.refill_rate > 0:
             self._grow(event)
 
     def _grow(self, event: Accepted) -> None:
         old = self._pace.refill_rate
         busy = event.cost / event.refill_rate  # the seconds of sending that this success stands for
         if self.ssthresh is None:
-            most = MOST_OVER_SENT * self._sent_rate(event.now)
+            most = MOST_OVER_SENT * self._sent.rate(event.now)
             new = min(old * 2.0 ** min(1.0, busy / self.options.doubling_time), most)
-            reason = Reason.SLOW_START
+            reason = SLOW_START
         else:
             new = old + self._increase * busy
-            reason = Reason.INCREASE
+            reason = INCREASE
         if old < new < math.inf:
             pace = self._pace  # evolve takes twice as long
             self._pace = Pace(
@@ -165,10 +145,6 @@ class Aimd:
                 learned_limit=pace.learned_limit,
                 reason=reason,
             )
-
-    def _sent_rate(self, now: float) -> float:
-        self._forget(now)
-        return self._units / min(MEASURED, max(now - self._first_at, 1.0))
 
     def _refused(self, event: Refused) -> None:
         reason = Reason.HOLD
@@ -210,8 +186,7 @@ class Aimd:
             "reason": self._pace.reason.value,
             "newest": self._newest,
             "epoch": self._epoch,
-            "sending_for": None if self._first_at == math.inf else now - self._first_at,
-            "sent": [[now - at, cost] for at, cost in self._sent],
+            **self._sent.snapshot(now),
         }
 
     @classmethod
@@ -225,16 +200,7 @@ class Aimd:
         policy._hold = number_in(snapshot, "hold")
         policy._newest = int(number_in(snapshot, "newest"))
         policy._epoch = int(number_in(snapshot, "epoch"))
-        if snapshot.get("sending_for") is not None:
-            policy._first_at = now - number_in(snapshot, "sending_for")
-        sent = snapshot.get("sent")
-        for row in sent if isinstance(sent, list) else ():
-            match row:
-                case [float() | int() as age, float() | int() as cost]:
-                    policy._sent.append((now - age, cost))
-                    policy._units += cost
-                case _:
-                    raise ValueError(f"no snapshot of this policy: sent holds {row!r}")
+        policy._sent.restore(snapshot, now)
         policy._pace = Pace(
             refill_rate=rate,
             capacity=policy._capacity(rate),

@@ -111,6 +111,7 @@ class Refused:
     scope: Scope = Scope.UNKNOWN
     retry_after: float | None = None  # seconds, > 0, as the server said it; the limiter obeys it anyway
     hints: Hints = Hints()
+    owed: float = 0.0  # units reserved for attempts in flight that the upstream charges later, >= 0
 
 
 @frozen(kw_only=True)

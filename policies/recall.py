@@ -24,7 +24,8 @@ Source: a discrete-event prototype of this law, written before it; figures of th
 
 Where things are: recall_state (memory, options), recall_log (counting), recall_climb (growth), recall_probe,
 recall_block (while refused), recall_turn (when a window turns over), recall_evidence (what a block measured),
-recall_verdict (what follows from it), recall_share (beside others), recall_hints (headers), recall_snapshot.
+recall_verdict (what follows from it), recall_share (beside others), recall_hints and recall_period (headers),
+recall_snapshot.
 
 Rules for editors. Only an attempt admitted after the last cut and limited by this rate may raise the pace; a verdict
 that wishes for more waits for one (`State.rate` is the wish). A wish below the pace takes effect at once and begins
@@ -56,13 +57,16 @@ from policies.recall_block import refused
 from policies.recall_climb import cruise, grow
 from policies.recall_hints import hear, is_fresh, take_what_is_unused
 from policies.recall_log import SendLog
+from policies.recall_period import doubt_period
 from policies.recall_snapshot import dump, load
 from policies.recall_state import Phase, RecallOptions, State
 from policies.recall_verdict import clear
 
 PACED_SLACK = 0.010  # s of saved-up rate; real timers lose 18 % at 1,000/s with none (measured)
 FRESH, HINT = 600.0, 3600.0  # s; a limit learnt more recently is used at once; is approached from a quarter of it
+LEARNING = 0.05  # how much of the mean time of a stream is the last one's
 TICK = 1e6  # per s; instants are rounded to it, so that a snapshot on another clock compares them alike
+RATE = LimitedBy.RATE  # at hand: Python 3.11 takes a call of its own to look a member of an enum up
 FIRST_CUT = {Phase.START: 0.6, Phase.SEARCH: 0.9, Phase.CRUISE: 0.96}  # until the end of the block says more
 
 
@@ -92,8 +96,8 @@ class Recall:
 
     def on(self, event: Event) -> Pace:
         """See `policies.contract.Policy.on`."""
-        state = self.state
-        now = round((event.now - self._origin) * TICK) / TICK if math.isfinite(event.now) else state.now
+        state, now = self.state, event.now
+        now = round((now - self._origin) * TICK) / TICK if -math.inf < now < math.inf else state.now
         if now < state.now:  # a clock that steps back: go on from here
             self._origin, now = event.now - state.now, state.now
         state.now = now
@@ -105,16 +109,20 @@ class Recall:
                     self._accepted(event)
             case Refused():
                 self._refused(event)
-            case Settled() | Unknown():
-                pass  # neither an end nor a loss says anything of the rate
+            case Settled():
+                self.state.lasting += LEARNING * (max(event.now - event.admitted_at, 0.0) - self.state.lasting)
+            case Unknown():
+                pass  # a loss says nothing of the rate, and an end only how late it was charged
             case _:
                 assert_never(event)
         return self._pace
 
     def _admitted(self, event: Admitted) -> None:
         state = self.state
-        state.newest = max(state.newest, event.permit)
-        state.first_at = state.now if state.first_at is None else state.first_at
+        if event.permit > state.newest:
+            state.newest = event.permit
+        if state.first_at is None:
+            state.first_at = state.now
         state.log.add(state.now, _units(event.cost))
 
     def _accepted(self, event: Accepted) -> None:
@@ -122,15 +130,15 @@ class Recall:
         sent_at = self._instant(event.admitted_at)
         if event.hints.limit is not None:
             hear(state, options, event.hints, sent_at)
-        limited = event.limited_by is LimitedBy.RATE
-        take_what_is_unused(state, options, limited=limited)
+        limited, fresh = event.limited_by is RATE, is_fresh(state)
+        take_what_is_unused(state, options, limited=limited, fresh=fresh)
         state.passed += 1
         if state.block is not None:
-            clear(state, options, sent_at, fresh=is_fresh(state))
+            clear(state, options, sent_at, fresh=fresh)
         elif limited and event.refill_rate > 0:
-            grow(state, options, _units(event.cost) / event.refill_rate, sent_at, fresh=is_fresh(state))
+            grow(state, options, _units(event.cost) / event.refill_rate, sent_at, fresh=fresh)
         elif event.limited_by is LimitedBy.APP and state.phase in (Phase.PROBE, Phase.CLIMB):
-            cruise(state, options, fresh=is_fresh(state))  # a probe that the application does not fill proves nothing
+            cruise(state, options, fresh=fresh)  # a probe that the application does not fill proves nothing
         self._answer(may_raise=limited)
 
     def _refused(self, event: Refused) -> None:
@@ -144,9 +152,11 @@ class Recall:
         begins = state.block is None
         if event.hints.limit is not None and event.scope is not Scope.OVERLOAD:
             hear(state, self.options, event.hints, sent_at)
+        if is_fresh(state) and event.scope is not Scope.OVERLOAD:
+            doubt_period(state.told_for, self.options.period)
         refused(state, self.options, event, sent_at)
         state.reason = Reason.HOLD
-        if begins and event.scope is not Scope.OVERLOAD and not state.is_random:
+        if begins and state.block is not None and not state.block.overload and not state.is_random:
             self._cut()
         self._answer(may_raise=False)
 
@@ -167,13 +177,14 @@ class Recall:
     def _answer(self, *, may_raise: bool) -> None:
         """Make the pace what the state wishes for, as far as it may."""
         state, pace = self.state, self._pace
-        rate = state.rate if may_raise or state.rate < pace.refill_rate else pace.refill_rate
+        old = pace.refill_rate
+        rate = state.rate if may_raise or state.rate < old else old
         blocked = state.block is not None
-        if rate < pace.refill_rate:
+        if rate < old:
             state.epoch = max(state.epoch, state.newest)
         held_until = self._origin + self._held_until()
         if (
-            rate == pace.refill_rate
+            rate == old
             and held_until == pace.held_until
             and blocked == (pace.unresolved_limit is not None)
             and state.limit == pace.learned_limit
@@ -196,8 +207,9 @@ class Recall:
 
     def _instant(self, at: float) -> float:
         """On the policy's own clock; not after now."""
-        own = round((at - self._origin) * TICK) / TICK if math.isfinite(at) else self.state.now
-        return min(own, self.state.now)
+        now = self.state.now
+        own = round((at - self._origin) * TICK) / TICK if -math.inf < at < math.inf else now
+        return own if own < now else now
 
     def snapshot(self, now: float) -> dict[str, JSON]:
         """See `policies.contract.Policy.snapshot`."""

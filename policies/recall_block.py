@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from policies.contract import Refused, Scope
+from policies.contract import LimitedBy, Refused, Scope
 from policies.recall_state import ENOUGH, NEVER, Block, Phase, RecallOptions, State
 from policies.recall_turn import next_turn, turn_is_known
 
@@ -18,6 +18,8 @@ ROUNDED = 1.0  # s; Retry-After comes in whole seconds, rounded up
 RANDOM_HOLD = 2.0  # s; where refusals come at random it is the number of attempts that gets prompts answered
 EXACT = 1.0  # s; a turn known less exactly is tried in the middle, and so becomes known better
 MISSED = 6.0  # s; a window that was to turn this long ago still may
+DEBT_HOLD = 1.0  # s; what refuses because it is in debt goes on filling, so that waiting loses nothing
+CHARGED = 1.5  # of a stream's time, after which all is charged that was let in before a cut
 BELIEVED = 86400.0  # s; the longest Retry-After that is taken as a word on when the upstream opens
 
 
@@ -25,22 +27,25 @@ def refused(state: State, options: RecallOptions, event: Refused, sent_at: float
     """A refusal that is not stale: begins a block or lengthens it."""
     block = state.block
     if block is None:
-        block = state.block = _begin(state, options, sent_at)
+        block = state.block = _begin(state, options, sent_at, event)
     else:
         block.failures += 1
         block.refusals += 1
         block.failed_at = max(block.failed_at, sent_at)
         # What is surely no bucket opens late rather than soon, and to a small limit every refusal is dear.
         small = counted(state, options, block)[1] < ENOUGH
-        longer = 3 if small or looks_like_a_window(state, options, block) else 2
+        longer = 3 if small or block.owed or looks_like_a_window(state, options, block) else 2
         block.hold = min(longer * block.hold, RANDOM_HOLD if state.is_random else options.longest_hold)
         block.again_at = _next_try(state, options, block)
     block.overload |= event.scope is Scope.OVERLOAD
+    if not block.failures and not block.overload:
+        block.overload = block.owed > 0 and state.now - state.cut_at < CHARGED * state.lasting
+        state.cut_at = state.cut_at if block.overload else state.now
     _obey(state, block, event.retry_after, sent_at)
     state.epoch = state.newest = max(state.newest, event.permit)
 
 
-def _begin(state: State, options: RecallOptions, sent_at: float) -> Block:
+def _begin(state: State, options: RecallOptions, sent_at: float, event: Refused) -> Block:
     hold = _first_hold(state, options, sent_at)
     block = Block(
         sent_at=sent_at,
@@ -48,10 +53,13 @@ def _begin(state: State, options: RecallOptions, sent_at: float) -> Block:
         rate=_sent_rate(state),
         phase=state.phase,
         hold=hold,
-        again_at=state.now + hold,
+        again_at=state.now,
         failed_at=sent_at,
         shut_until=NEVER,
+        partial=event.limited_by is LimitedBy.OTHER,
+        owed=max(event.owed, 0.0) if math.isfinite(event.owed) else 0.0,
     )
+    block.hold = max(hold, DEBT_HOLD if block.owed else 0.0)
     block.again_at = _first_try(state, options, block)
     return block
 
@@ -72,10 +80,12 @@ def looks_like_a_window(state: State, options: RecallOptions, block: Block) -> b
     """Shut for longer than a bucket can be.
 
     A bucket holds a minute's worth at most, so it accepted at most elapsed + period seconds' worth of its rate, and
-    its next token is due within (elapsed + period) / count.
+    its next token is due within (elapsed + period) / count, once what is owed is paid.
     """
+    if state.brief:
+        return False
     elapsed, count = counted(state, options, block)
-    return shut_for(block) > (elapsed + options.period) / max(count, 1.0) + 0.1
+    return shut_for(block) > (1 + block.owed) * (elapsed + options.period) / max(count, 1.0) + 0.1
 
 
 def counted(state: State, options: RecallOptions, block: Block) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from policies.recall_state import ENOUGH, NEVER, TRUSTED, Phase, RecallOptions, 
 
 MEASURED = 10.0  # s over which "really sent" is counted; at the start since the first admission, 1 s at least
 MOST_OVER_SENT = 2.2  # growth never asks for more than this times what was really sent
+LATE = 2.0  # times the doubling time of a slow start that begins when a period has passed
 CLIMB_DOUBLING = 12.0  # s of busy time; overshoot costs about 1 + 0.1 * rate refusals
 SEARCH_SECONDS, SEARCH_UNITS = 10.0, 6.0  # a rate holds if it survives both
 CLOSE = 1.12  # SEARCH ends when its bounds are this close
@@ -21,23 +22,22 @@ SHORTEST_WAIT, LONGEST_WAIT = 45.0, 2400.0  # s between probes
 TIMED_WAIT = 1.25  # periods between probes that end with the window, at least
 LOST_SHARE = 0.016  # of the time, that blocks of refused probes may cost
 OUTGROWN = 1.25  # CONTEND: this far above the remembered limit there are no others any more
+CRUISE = Phase.CRUISE  # at hand: Python 3.11 takes a call of its own to look a member of an enum up
 
 
 def grow(state: State, options: RecallOptions, busy: float, sent_at: float, *, fresh: bool) -> None:
     """One success of `busy` seconds that the rate had held back, sent then. fresh: headers tell the limit."""
+    if state.phase is CRUISE:  # nearly always
+        _stay_or_probe(state, options, fresh=fresh)
+        return
     match state.phase:
         case Phase.START:
-            _multiply(state, 2.0 ** min(1.0, busy / options.doubling_time))
+            _multiply(state, 2.0 ** min(1.0, busy / options.doubling_time / _patience(state, options)))
             state.reason = Reason.SLOW_START
             if state.limit is not None and state.rate >= (1 - options.margin) * state.limit:
                 cruise(state, options, fresh=fresh)
         case Phase.SEARCH:
             _search(state, options, busy)
-        case Phase.CRUISE:
-            if state.echo_until > NEVER:
-                follow_echo(state, options)
-            elif state.now >= state.probe_at and not (fresh and state.limit == state.told_limit):
-                begin_probe(state, options)
         case Phase.PROBE:
             match verdict_of_probe(state, options, busy, sent_at):
                 case True:
@@ -49,6 +49,12 @@ def grow(state: State, options: RecallOptions, busy: float, sent_at: float, *, f
             _climb(state, options, busy, fresh=fresh)
         case Phase.CONTEND:
             _contend(state, busy)
+
+
+def _patience(state: State, options: RecallOptions) -> float:
+    """Slow start is slower when nothing was limited for a whole period: part of a window may be used up unseen."""
+    late = state.first_at is not None and state.now - state.first_at > options.period
+    return LATE if late and state.limit is None else 1.0
 
 
 def cruise(state: State, options: RecallOptions, *, fresh: bool = False) -> None:
@@ -66,6 +72,13 @@ def cruise(state: State, options: RecallOptions, *, fresh: bool = False) -> None
     shortest = TIMED_WAIT * options.period if is_timed(state, options) else SHORTEST_WAIT
     wait = min(max(wait, shortest), longest)
     state.probe_at = state.now + wait * (0.8 + 0.4 * state.jitter())
+
+
+def _stay_or_probe(state: State, options: RecallOptions, *, fresh: bool) -> None:
+    if state.echo_until > NEVER:
+        follow_echo(state, options)
+    elif state.now >= state.probe_at and not (fresh and state.limit == state.told_limit):
+        begin_probe(state, options)
 
 
 def follow_echo(state: State, options: RecallOptions) -> None:
@@ -113,7 +126,7 @@ def _contend(state: State, busy: float) -> None:
 
 
 def _multiply(state: State, factor: float) -> None:
-    elapsed = state.now - (state.now if state.first_at is None else state.first_at)
+    elapsed = 0.0 if state.first_at is None else state.now - state.first_at
     sent = state.log.sent(state.now - MEASURED) / min(MEASURED, max(elapsed, 1.0))
     new = min(state.rate * factor, MOST_OVER_SENT * sent)
     if new > state.rate:

@@ -62,6 +62,8 @@ def weigh(state: State, options: RecallOptions, block: Block, ended_at: float) -
 
 def _ends_as_windows_do(state: State, options: RecallOptions, block: Block, ended_at: float) -> bool:
     """Nothing was tried before a window's predicted end, or it came at once: only that it agrees tells what it was."""
+    if state.brief:
+        return False
     waited = block.phase is Phase.PROBE and ended_at - block.sent_at > 2.0 and not block.failures
     known = waited or state.windows >= SURE_WINDOWS
     return known and agrees(state.turn, options.period, block.sent_at + shut_for(block), ended_at)

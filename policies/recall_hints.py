@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from policies.contract import Hints
 from policies.recall_climb import cruise
+from policies.recall_period import learn_period
 from policies.recall_state import NEVER, Phase, RecallOptions, State
 from policies.recall_turn import ARRIVAL
 
@@ -28,23 +29,28 @@ def is_fresh(state: State) -> bool:
     return state.told_limit is not None and state.now - state.told_at < FRESH
 
 
-def take_what_is_unused(state: State, options: RecallOptions, *, limited: bool) -> None:
+def take_what_is_unused(state: State, options: RecallOptions, *, limited: bool, fresh: bool) -> None:
     """A bucket that stays full although the rate holds us back: who shared it has gone, so climb without a probe."""
     if not limited:
         state.drained_at = state.now
-    below = state.told_limit is not None and state.limit is not None and state.limit < (1 - SAME) * state.told_limit
+    if not fresh or state.told_limit is None:
+        return
+    below = state.limit is not None and state.limit < (1 - SAME) * state.told_limit
     full = state.reset_votes > 0 and state.now - state.drained_at > UNUSED * options.period
-    if below and full and is_fresh(state) and state.phase in (Phase.CONTEND, Phase.CRUISE, Phase.PROBE):
+    if below and full and state.phase in (Phase.CONTEND, Phase.CRUISE, Phase.PROBE):
         state.phase = Phase.CLIMB
 
 
 def hear(state: State, options: RecallOptions, hints: Hints, sent_at: float) -> None:
     """Take in what an answer to the attempt sent at that instant tells; odd numbers tell nothing."""
-    period = hints.period if _sane(hints.period, 1e-3, 1e7) else options.period
     limit, remaining, reset = hints.limit, hints.remaining, hints.reset
-    assert period is not None
     if limit is None or not _sane(limit, 1e-9, LARGEST):
         return
+    period = hints.period if _sane(hints.period, 1e-3, 1e7) else state.told_for.length or options.period
+    assert period is not None
+    if remaining is not None and reset is not None and _sane(remaining, 0.0, limit) and _sane(reset, 0.0, 1e7):
+        learnt = learn_period(state.told_for, options.period, sent_at, limit, remaining, reset)
+        period = learnt if hints.period is None else period
     told = limit / period
     news = state.told_limit is None or abs(told - state.told_limit) > SAME * told or not is_fresh(state)
     state.told_limit, state.told_at = told, state.now

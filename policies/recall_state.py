@@ -68,6 +68,8 @@ class Block:
     failures: int = 0  # refused probes
     refusals: float = 1.0  # 429s, stale ones too
     overload: bool = False  # part of it was no word on the quota
+    partial: bool = False  # another limit had held back what was sent lately, so that its count measures nothing
+    owed: float = 0.0  # units of attempts in flight that the upstream charges later
 
 
 @define(eq=False, kw_only=True)
@@ -77,6 +79,19 @@ class Turn:
     low: float = NEVER
     high: float = NEVER
     seen: int = 0  # turns that agreed on it
+
+
+@define(eq=False, kw_only=True)
+class Period:
+    """What resets have shown of the period that a told limit is for; all but length since that was last changed."""
+
+    length: float = 0.0  # s; 0 as long as nothing speaks against the assumed one
+    since: float = NEVER  # the first look
+    looked_at: float = NEVER
+    gap: float = 0.0  # s between two looks, at most
+    farthest: float = 0.0  # s; the largest reset
+    looks: int = 0
+    odd: int = 0  # of the looks: no bucket of the assumed period would have said so
 
 
 @define(eq=False, kw_only=True)
@@ -112,9 +127,14 @@ class State:
     slope: float = 0.0  # CONTEND: units/s per second
     clears: list[list[float]] = field(factory=list)  # [instant, accepted by then] of the ends of short blocks
     windows: int = 0  # 0..3: lately blocks lasted as windows do
+    brief: bool = False  # windows are much shorter than a period, and so are treated as buckets are
+    young_until: float = NEVER  # the first window turned over then, before a whole period had passed, and
+    young_count: float = 0.0  # had accepted this much
     turn: Turn = field(factory=Turn)
     block: Block | None = None
     passed: int = 0  # acceptances since the last block
+    lasting: float = 0.0  # s from admission to end of an attempt, on average
+    cut_at: float = NEVER  # the last block that taught something began then
     scattered: int = 0  # blocks in a row with few of them in between, and
     calm_rate: float = 0.0  # the rate at the first of these
     told_limit: float | None = None  # units/s, by headers
@@ -123,6 +143,7 @@ class State:
     told_margin: float = 0.0  # of it that is left alone, learnt from refusals in spite of it
     resume_at: float = NEVER  # the first attempt after a block is paced, too
     told_hold: float = NEVER  # nothing remains until then
+    told_for: Period = field(factory=Period)
     reset_votes: int = 0  # -3..3: reset means the end of the window (negative) or the time to full
     reset_at: float = NEVER  # as told
     reset_seen_at: float = NEVER

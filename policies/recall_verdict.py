@@ -27,6 +27,8 @@ DEEP = 0.7  # of the limit; a cut below it that the server did not announce is t
 PAIR = 30.0  # s; refusals closer than this are of one fall of the limit, or of one burst in a log
 SHORTEST_PROBE = 6.0  # s; one that is refused sooner met something else, unless a second attempt is too much
 SMALL_TRUST = 4  # confirmations that the count of a small window is worth
+BRIEF, AGAIN = 0.95, 1.2  # periods; of the first window's count
+LONG = 0.35  # periods; a block this long is of no brief window
 LESS, SMALL_CUT = 0.96, 0.7  # of the limit: when nothing measures it; at most, when the count is small
 DEEPEST_CUT = 0.2  # of the limit, in one epoch; whatever was measured may be wrong once
 FIRST_GUESS = 0.6  # of the rate at which slow start met a bucket: a burst of a second's worth gives 0.5
@@ -60,10 +62,14 @@ def _count_scattered(state: State, block: Block) -> None:
 def learn(state: State, options: RecallOptions, found: Evidence) -> None:
     """What stays known whatever the verdict."""
     block, period = found.block, options.period
+    state.brief = state.brief and shut_for(block) < LONG * period
     if block.phase is Phase.PROBE:
         state.probe_cost = min(max(0.8 * state.probe_cost + 0.2 * block.refusals, 1.0), 2.0)
         lost = 0.0 if found.windowlike else min(found.duration, LONGEST_LOSS)
         state.probe_loss = 0.7 * state.probe_loss + 0.3 * lost
+    if block.overload and block.phase is Phase.SEARCH and found.duration <= OUTAGE * period:
+        state.searched_idle += found.duration  # a bucket filled meanwhile; what it was measured from stands
+        return
     if block.overload or state.is_random or found.duration > OUTAGE * period:
         state.searched_from = NEVER
         return
@@ -116,6 +122,11 @@ def _overshot(state: State, options: RecallOptions, found: Evidence) -> None:
     if found.windowlike:
         if block.phase is Phase.START and found.count >= ENOUGH and _is_young(state, options, found):
             state.limit, state.rate, state.phase = found.estimate, found.estimate, Phase.CLIMB
+            state.young_until, state.young_count = found.ended_at, found.count
+            return
+        if _is_brief(state, options, found):
+            state.brief, state.windows, state.searched_from = True, 0, NEVER
+            _search(state, CLIMB_GUESS * block.rate, block.rate)
             return
         # Somebody else's full bucket may look like a small window to a newcomer.
         state.trust = TRUSTED if found.count >= ENOUGH else SMALL_TRUST
@@ -126,15 +137,24 @@ def _overshot(state: State, options: RecallOptions, found: Evidence) -> None:
         _echo(state, options)
         return
     low, high = _bracket(state, found)
-    long = block.sent_at - state.searched_from > options.period / 2
+    long = state.searched_from != NEVER and block.sent_at - state.searched_from > options.period / 2
     if block.phase is Phase.SEARCH and (high <= SETTLED * low or (long and not state.low)):
         state.trust = TRUSTED if found.count >= ENOUGH else 0
         settle(state, options, low if found.count >= ENOUGH or state.low else (low + high) / 2)
         return
     if block.phase is not Phase.SEARCH:
         state.low = 0.0
-    guess = {Phase.START: FIRST_GUESS, Phase.CLIMB: CLIMB_GUESS}.get(block.phase, 0.0) * block.rate
-    _search(state, guess or (low + high) / 2, high)
+    if block.phase is Phase.SEARCH and low > 0:
+        _search(state, (low + high) / 2, high)
+    else:
+        _search(state, (FIRST_GUESS if block.phase is Phase.START else CLIMB_GUESS) * block.rate, high)
+
+
+def _is_brief(state: State, options: RecallOptions, found: Evidence) -> bool:
+    """More was accepted since the first window turned over than fits into one, and its period is not over yet."""
+    sent_at, since = found.block.sent_at, state.young_until
+    again = state.log.accepted(since, sent_at)
+    return 0 < sent_at - since < BRIEF * options.period and again > AGAIN * state.young_count + 2
 
 
 def _is_young(state: State, options: RecallOptions, found: Evidence) -> bool:
@@ -150,8 +170,8 @@ def _search(state: State, rate: float, high: float) -> None:
 
 def _bracket(state: State, found: Evidence) -> tuple[float, float]:
     """Between what rates the limit of a bucket lies; it would have had a token within 1 / limit."""
-    block, shut = found.block, shut_for(found.block)
-    high = min(block.rate, 1 / shut) if shut > 0 else block.rate
+    block, shut = found.block, 0.0 if state.brief else shut_for(found.block)  # a window is shut whatever its rate
+    high = min(block.rate, (1 + block.owed) / shut) if shut > 0 else block.rate
     if block.phase is not Phase.SEARCH:
         return 0.0, high
     if state.low:
@@ -185,6 +205,10 @@ def _confirm(state: State, options: RecallOptions, found: Evidence) -> None:
 def _unexpected(state: State, options: RecallOptions, found: Evidence) -> None:
     """A refusal at or below the remembered limit."""
     assert state.limit is not None
+    if found.block.partial and found.block.phase is not Phase.CONTEND and not found.windowlike:
+        state.limit = max(LESS * state.limit, LEAST)
+        cruise(state, options)
+        return
     crowded = count_unexpected(state, options) >= CROWD
     if crowded or found.block.phase is Phase.CONTEND:
         contend(state, options, found)
@@ -202,7 +226,7 @@ def _unexpected(state: State, options: RecallOptions, found: Evidence) -> None:
     deep = limit < DEEP * state.limit
     state.limit = max(limit, LEAST)
     cruise(state, options)
-    if deep and found.block.shut_until == NEVER:
+    if deep and found.block.shut_until == NEVER and not found.block.owed:
         state.phase = Phase.CLIMB  # a short outage looks the same; what is really shut says so again
 
 

@@ -84,33 +84,11 @@ def traces(
     shifts: bool = False,
 ) -> SearchStrategy[Trace]:
     """Traces of unit costs and silent headers on a clock that goes on, unless more is asked for."""
-    waits = st.sampled_from(WAITS + JUMPS * jumps + BACKWARDS * backwards)
-    which = st.integers(0, 20)
-    told = _hints() if hints else st.just(Hints())
-    limited_by = st.sampled_from((LimitedBy.RATE, LimitedBy.RATE, *LimitedBy))
-    few = st.sampled_from((1, 1, 2, 5))
-    admit = st.builds(
-        Step,
-        what=st.just("admit"),
-        wait=waits,
-        limited_by=limited_by,
-        cost=st.sampled_from(COSTS if costs else (1.0,)),
-        count=few,
+    step = _steps(
+        st.sampled_from(WAITS + JUMPS * jumps + BACKWARDS * backwards),
+        st.sampled_from(COSTS if costs else (1.0,)),
+        _hints() if hints else st.just(Hints()),
     )
-    accept = st.builds(Step, what=st.just("accept"), wait=waits, which=which, hints=told, count=few)
-    refuse = st.builds(
-        Step,
-        what=st.just("refuse"),
-        wait=waits,
-        which=which,
-        scope=st.sampled_from(Scope),
-        retry_after=st.sampled_from(ODD),
-        hints=told,
-        count=few,
-    )
-    end = st.builds(Step, what=st.sampled_from(("settle", "lose")), wait=waits, which=which)
-    flow = st.builds(Step, what=st.just("flow"), wait=waits, limited_by=limited_by, count=st.integers(1, 12))
-    step = st.one_of(admit, admit, accept, refuse, end, flow)
     return st.builds(
         Trace,
         # Left alone, Hypothesis prefers lists of about five, too short to reach a second epoch.
@@ -119,6 +97,24 @@ def traces(
         shift=st.sampled_from((1e6, -900.0, 0.123)) if shifts else st.just(0.0),
         split=st.integers(0, 40) if shifts else st.just(0),
     )
+
+
+def _steps(
+    wait: SearchStrategy[float], cost: SearchStrategy[float], told: SearchStrategy[Hints]
+) -> SearchStrategy[Step]:
+    """One step of any kind; a third of them admit."""
+    few, which = st.sampled_from((1, 1, 2, 5)), st.integers(0, 20)
+    limited_by = st.sampled_from((LimitedBy.RATE, LimitedBy.RATE, *LimitedBy))
+    scope, odd = st.sampled_from(Scope), st.sampled_from(ODD)
+    ended = st.sampled_from(("settle", "lose"))
+    admit = st.builds(Step, what=st.just("admit"), wait=wait, limited_by=limited_by, cost=cost, count=few)
+    accept = st.builds(Step, what=st.just("accept"), wait=wait, which=which, hints=told, count=few)
+    refuse = st.builds(
+        Step, what=st.just("refuse"), wait=wait, which=which, scope=scope, retry_after=odd, hints=told, count=few
+    )
+    end = st.builds(Step, what=ended, wait=wait, which=which)
+    flow = st.builds(Step, what=st.just("flow"), wait=wait, limited_by=limited_by, count=st.integers(1, 12))
+    return st.one_of(admit, admit, accept, refuse, end, flow)
 
 
 def _hints() -> SearchStrategy[Hints]:

@@ -14,9 +14,11 @@ from attrs import define, field
 from policies.contract import Hints
 from simulations.client import NOTHING, Answer, Attempt, Told
 from simulations.limits import quotas_of
-from simulations.quota import Concurrency, Quota, Quotas, SlidingLog, Standing
+from simulations.quota import Concurrency, Quota, Quotas
 from simulations.scenario import HEADERS, NONE, Latency, Neighbour, Outage, Scenario, Span
+from simulations.sliding_log import SlidingLog
 from simulations.slope import Slope
+from simulations.standing import Standing
 
 UNKNOWN_DELAY = 1.0  # seconds; the hint for a refusal whose end nobody knows (concurrency)
 

@@ -6,7 +6,6 @@ whoever stands behind a waiting head was held back by the same thing (`controlle
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
@@ -28,9 +27,11 @@ from controller.settings import Settings
 from policies import registry
 from policies.contract import Hints, Scope
 from simulations.client import Answer, Attempt, Send, Told
+from simulations.curve import Curve
 from simulations.workload import Backlog
 
 WHOLE = Completed(answer=outcome.Answer(text="", finish_reason="stop", model=None, usage=None, body={}))
+BY_RATE = Blocked.RATE  # at hand: Python 3.11 takes a call of its own to look a member of an enum up
 LOST = Failed(kind=Kind.SERVER, message="lost", status=502)
 
 
@@ -42,24 +43,6 @@ class _Ticket:
     cost: Cost
     owner: str
     waited: Wait | None = None
-
-
-@define(eq=False)
-class Curve:
-    """The refill_rate in units/s from each instant on."""
-
-    changed_at: list[float] = field(factory=list)
-    refill_rates: list[float] = field(factory=list)
-
-    def add(self, now: float, refill_rate: float) -> None:
-        """From now on."""
-        self.changed_at.append(now)
-        self.refill_rates.append(refill_rate)
-
-    def at(self, now: float) -> float:
-        """0 before the first change."""
-        index = bisect_right(self.changed_at, now)
-        return self.refill_rates[index - 1] if index else 0.0
 
 
 @define(eq=False)
@@ -187,7 +170,7 @@ class LimiterClient:
             if decision.new != decision.old:
                 self.curve.add(decision.now, decision.new)
         # A head that waits for its bucket alone would be told the same again.
-        if decisions or self._blocked is not Blocked.RATE:
+        if decisions or self._blocked is not BY_RATE:
             self._wake_at = -inf
 
     def _true_cost(self, attempt: Attempt, booking: Booking) -> Cost | None:
@@ -238,14 +221,15 @@ def make_limiter_client(policy: str, options: Mapping[str, str], seat: Seat) -> 
         made = policy_class(registry.make_options(policy_class, options), seed=seat.seed, now=seat.joined_at)
         limiter, meter = Limiter({seat.dimension: AdaptiveBucket(made, seat.joined_at)}, seat.max_in_flight), None
     else:
-        limiter, meter = _as_the_daemon(policy, options, seat), Meter(Charge(seat.charge))
+        charge = Charge(seat.charge)
+        limiter, meter = _as_the_daemon(policy, options, seat, charge), Meter(charge)
     client = LimiterClient(limiter, seat.backlog, Random(f"{seat.seed}/pauses"), seat.dimension, seat.unit, meter)
     client.curve.add(seat.joined_at, limiter.statistics(seat.joined_at).refill_rate[seat.dimension])
     return client
 
 
-def _as_the_daemon(policy: str, options: Mapping[str, str], seat: Seat) -> Limiter:
+def _as_the_daemon(policy: str, options: Mapping[str, str], seat: Seat, charge: Charge) -> Limiter:
     """With the dimensions of LLM tokens asleep."""
     pairs = tuple(f"{key}={value}" for key, value in options.items())
     settings = Settings(policy=policy, policy_option=pairs, seed=seat.seed, max_in_flight=seat.max_in_flight)
-    return limiter_maker(settings)(seat.joined_at, Lessons(), {})
+    return limiter_maker(settings, charge)(seat.joined_at, Lessons(), {})

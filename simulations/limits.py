@@ -11,8 +11,10 @@ from simulations.asked import Asked
 from simulations.charging import Booked, at_the_end, on_arrival, while_produced
 from simulations.knobs import Profile
 from simulations.production import Production
-from simulations.quota import Concurrency, FixedWindow, Gcra, Quota, Quotas, Refusal, SlidingLog, Standing
+from simulations.quota import Concurrency, FixedWindow, Gcra, Quota, Quotas, Refusal
+from simulations.sliding_log import SlidingLog
 from simulations.slope import Slope
+from simulations.standing import Standing
 from simulations.steps import Steps
 
 PER_DAY = "requests_per_day"  # a dimension

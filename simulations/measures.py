@@ -8,6 +8,7 @@ from heapq import merge
 from itertools import accumulate, pairwise
 from math import ceil, inf
 from statistics import fmean, median
+from typing import TypeVar
 
 from attrs import define, field, frozen
 
@@ -22,6 +23,7 @@ AFTER = 120.0  # seconds in which refusals are put down to a change
 HOUR = 3600.0
 
 Figures = dict[str, float | None]
+Entry = TypeVar("Entry", float, tuple[float, float])
 
 
 @define(eq=False)
@@ -39,9 +41,9 @@ class Record:
 
     def __attrs_post_init__(self) -> None:
         """Put the clients' instants into one order."""
-        self.sent_at = list(merge(*(tally.sent_at for tally in self.tallies)))
-        self.refused_at = list(merge(*(tally.refused_at for tally in self.tallies)))
-        pairs = list(merge(*(zip(tally.accepted_at, tally.accepted_cost, strict=True) for tally in self.tallies)))
+        self.sent_at = _in_order([tally.sent_at for tally in self.tallies])
+        self.refused_at = _in_order([tally.refused_at for tally in self.tallies])
+        pairs = _in_order([list(zip(tally.accepted_at, tally.accepted_cost, strict=True)) for tally in self.tallies])
         self.accepted_at = [at for at, _ in pairs]
         self.units = list(accumulate((cost for _, cost in pairs), initial=0.0))
 
@@ -52,6 +54,11 @@ class Record:
     def refused(self, start: float, end: float) -> int:
         """Refusals in [start, end)."""
         return bisect_left(self.refused_at, end) - bisect_left(self.refused_at, start)
+
+
+def _in_order(lists: Sequence[list[Entry]]) -> list[Entry]:
+    """Of one client they are."""
+    return lists[0] if len(lists) == 1 else list(merge(*lists))
 
 
 def figures(record: Record) -> Figures:

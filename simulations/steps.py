@@ -26,6 +26,8 @@ class Steps:
     def at(self, now: float) -> float:
         """The limit in force; a step counts from its own instant on."""
         limit = self.pairs[0][1]
+        if len(self.pairs) == 1:
+            return limit
         for start, later in self.pairs:
             if start > now:
                 break

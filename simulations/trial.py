@@ -19,7 +19,8 @@ from controller.limiter import Limiter
 from controller.outcome import Answer, Completed, Failed, Kind, Outcome, Throttled
 from controller.permits import Booking, Wait
 from policies.contract import Policy, Scope
-from simulations.quota import FixedWindow, Gcra, Quota, SlidingLog
+from simulations.quota import FixedWindow, Gcra, Quota
+from simulations.sliding_log import SlidingLog
 from simulations.steps import Steps
 
 PERIOD = 60.0  # s, of the windows

@@ -117,13 +117,14 @@ class _Virtual:
         log = DecisionLog(lambda line: decisions.append(line.decode()), started_at)
         async with self._upstream() as upstream, trio.open_nursery() as nursery:
             nursery.start_soon(self.meddle, stop)
+            charge = charge_of(self.settings, upstream.dialect)
             parts = Parts(
                 settings=self.settings,
                 read=read,
                 write=write,
                 upstream=upstream,
-                gates=Gates(limiter_maker(self.settings), log),
-                meters=Meters(charge_of(self.settings, upstream.dialect)),
+                gates=Gates(limiter_maker(self.settings, charge), log),
+                meters=Meters(charge),
                 defaults=self.defaults,
                 tally=tally,
                 stop=stop,

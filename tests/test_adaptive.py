@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from controller.adaptive import FLOOR, AdaptiveBucket
 from controller.limiter import Limiter
 from controller.outcome import Answer, Completed, Failed, Kind, Throttled
-from controller.permits import Booking
+from controller.permits import Blocked, Booking, Wait
 from policies.aimd import Aimd, AimdOptions
 from policies.contract import JSON, Accepted, Admitted, Event, LimitedBy, Pace, Reason, Refused, Settled, Unknown
 
@@ -194,3 +194,29 @@ def test_an_end_after_the_fault_changes_nothing() -> None:
     bucket = AdaptiveBucket(Scripted(ZeroDivisionError()), 0.0)
     bucket.tell(ACCEPTED)
     assert bucket.tell(event(Settled, true_cost=1.0)) is None
+
+
+PACES = st.builds(
+    Pace,
+    refill_rate=st.sampled_from([20.0, 30.0]),
+    capacity=st.just(5.0),
+    in_flight_limit=st.sampled_from([None, 1, 3]),
+    unresolved_limit=st.sampled_from([None, 2]),
+    held_until=st.sampled_from([-math.inf, 5.0, 50.0]),
+)
+
+
+@given(answers=st.lists(PACES, max_size=12))
+def test_a_limiter_keeps_to_the_pace_in_force_whatever_changed_in_it(answers: list[Pace]) -> None:
+    bucket = AdaptiveBucket(Scripted(*answers, pace=evolve(GOOD, capacity=5.0)), 0.0)
+    limiter, now = Limiter({"requests": bucket}, 10), 0.0
+    for _ in range(1 + len(answers) // 3):
+        now += 100
+        booking = limiter.admit(ONE, now)
+        assert isinstance(booking, Booking)
+        second = limiter.admit(ONE, now) if bucket.pace.in_flight_limit == 1 else None
+        assert second is None or (isinstance(second, Wait) and second.by is Blocked.IN_FLIGHT)
+        limiter.accept(booking, {}, now)
+        limiter.settle(booking, OK, now)
+        assert limiter.held_until == bucket.pace.held_until
+        assert limiter.statistics(now).probing == (bucket.pace.unresolved_limit is not None)

@@ -19,12 +19,15 @@ LADDER: tuple[tuple[str, ...], ...] = (
         "controller.settings",
         "controller.dialects.hints",
         "simulations.steps",
+        "simulations.standing",
         "simulations.ranges",
         "simulations.slope",
+        "simulations.curve",
     ),
-    ("policies.fields", "policies.allowance", "policies.aimd", "policies.fixed", "policies.recall*"),
+    ("policies.fields", "policies.sent", "policies.allowance", "policies.aimd", "policies.fixed", "policies.recall*"),
     ("policies.headers", "policies.sprint", "policies.gradient", "policies.mimd"),
-    ("controller.records", "controller.retry", "controller.estimate", "controller.knowledge", "simulations.quota"),
+    ("controller.records", "controller.retry", "controller.estimate", "controller.knowledge"),
+    ("simulations.sliding_log", "simulations.quota"),
     ("controller.keytable", "controller.durable", "controller.done", "controller.breaker", "controller.budget"),
     ("controller.midnight", "controller.prices", "controller.merge"),
     ("controller.charges", "controller.memory", "controller.tokenizers"),
@@ -34,7 +37,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ("policies.law", "policies.traces", "policies.stories", "policies.complaints", "policies.judge"),
     ("policies.bursts", "policies.disorder"),
     ("policies.laws",),
-    ("controller.soundness",),
+    ("controller.soundness", "controller.worth"),
     ("controller.adaptive", "controller.rows", "controller.forms"),
     ("simulations.script", "simulations.census", "simulations.charging", "simulations.production"),
     ("simulations.dialects.*",),
@@ -42,7 +45,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ("controller.dormant", "controller.holds"),
     ("controller.dimensions", "simulations.knobs", "simulations.limits"),
     ("controller.limiter", "controller.dialects.*", "controller.lines", "simulations.profile", "simulations.provider"),
-    ("controller.identity", "controller.repair", "controller.telemetry", "controller.stderr"),
+    ("controller.waiters", "controller.identity", "controller.repair", "controller.telemetry", "controller.stderr"),
     ("controller.continued", "controller.emission", "controller.rescue"),
     (
         "controller.gate",
@@ -94,6 +97,7 @@ PURE = [
     "policies.contract",
     "policies.words",
     "policies.fields",
+    "policies.sent",
     "policies.allowance",
     "policies.aimd",
     "policies.fixed",
@@ -121,12 +125,14 @@ PURE = [
     "controller.crowd",
     "controller.room",
     "controller.soundness",
+    "controller.worth",
     "controller.adaptive",
     "controller.rows",
     "controller.holds",
     "controller.dormant",
     "controller.dimensions",
     "controller.limiter",
+    "controller.waiters",
     "controller.forms",
     "controller.lines",
     "controller.identity",
@@ -138,6 +144,9 @@ PURE = [
     "simulations.steps",
     "simulations.ranges",
     "simulations.slope",
+    "simulations.curve",
+    "simulations.standing",
+    "simulations.sliding_log",
     "simulations.quota",
     "simulations.knobs",
     "simulations.profile",
@@ -241,7 +250,7 @@ def test_policies_know_nothing_of_ours_and_the_controller_nothing_of_the_simulat
         assert not heads & {"controller", "simulations", "random", "secrets", *IMPURE_IMPORTS}
     if module.startswith("controller.") and module != "controller.cli":
         assert "simulations" not in heads
-    if module == "simulations.quota":
+    if module in ("simulations.quota", "simulations.sliding_log"):
         assert not {name for name, _ in imports(CODE[module])} & {"controller.bucket"}, (
             "a shared fault would cancel out"
         )

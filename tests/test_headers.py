@@ -10,8 +10,9 @@ from policies.allowance import Allowance, Style
 from policies.contract import Accepted, Admitted, Hints, LimitedBy, Pace, Reason, Refused, Scope
 from policies.headers import Headers, HeadersOptions
 from simulations.closed_loop import simulate_policy
-from simulations.quota import FixedWindow, Gcra, Quota, SlidingLog
+from simulations.quota import FixedWindow, Gcra, Quota
 from simulations.scenario_files import load_scenario
+from simulations.sliding_log import SlidingLog
 from simulations.steps import Steps
 
 START = 1000.0

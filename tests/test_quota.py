@@ -9,10 +9,12 @@ from itertools import pairwise
 from math import inf
 
 import pytest
+from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulations.quota import Concurrency, FixedWindow, Gcra, Quota, Quotas, SlidingLog
+from simulations.quota import Concurrency, FixedWindow, Gcra, Quota, Quotas
+from simulations.sliding_log import SlidingLog
 from simulations.steps import Steps
 
 TICKS = st.lists(st.integers(0, 64 * 30), max_size=120).map(lambda ticks: [tick / 64 for tick in sorted(ticks)])
@@ -65,6 +67,47 @@ def test_a_sliding_log_never_admits_more_than_its_limit_in_any_half_open_window(
 ) -> None:
     passed = admitted(SlidingLog(Steps.constant(limit), period, counts_refused), instants)
     assert all(sum(start <= now < start + period for now in passed) <= limit for start in passed)
+
+
+@frozen
+class Change:
+    """So much is charged, or (below 0) given back, some ticks of 1/64 s after the change before."""
+
+    ticks: int
+    cost: float
+
+
+CHANGES = st.builds(Change, st.sampled_from([0, 0, 1, 16, 100]), st.integers(-12, 16).map(lambda half: half / 2))
+
+
+def seconds_until_it_fits(entries: list[Change], limit: Steps, period: float, now: float, cost: float) -> float:
+    """A log by its definition: tried at every instant at which anything changes. ticks: of an entry's instant."""
+    ends = [entry.ticks / 64 + period for entry in entries]
+    for instant in sorted({now, *(at for at in (*ends, *limit.changes_after(now)) if at > now)}):
+        used = sum(entry.cost for entry, end in zip(entries, ends, strict=True) if end > instant)
+        if used + cost <= limit.at(instant):
+            return instant - now
+    return inf
+
+
+@given(
+    changes=st.lists(CHANGES, max_size=40),
+    limits=st.lists(LIMITS, min_size=1, max_size=3),
+    period=PERIODS,
+    cost=st.sampled_from([0.5, 1.0, 3.0, 9.0]),
+)
+def test_a_log_to_which_costs_are_given_back_says_what_its_definition_says(
+    changes: list[Change], limits: list[int], period: float, cost: float
+) -> None:
+    steps = Steps(tuple((4.0 * index, float(limit)) for index, limit in enumerate(limits)))
+    log, entries, ticks = SlidingLog(steps, period), [], 0  # type: tuple[SlidingLog, list[Change], int]
+    for change in changes:
+        ticks += change.ticks
+        log.take(ticks / 64, change.cost)
+        entries.append(Change(ticks, change.cost))
+        assert log.ask(ticks / 64, cost) == seconds_until_it_fits(entries, steps, period, ticks / 64, cost)
+        in_use = sum(entry.cost for entry in entries if entry.ticks / 64 + period > ticks / 64)
+        assert log.standing(ticks / 64).remaining == max(0.0, steps.at(ticks / 64) - in_use)
 
 
 def test_a_log_that_counts_refusals_keeps_a_hammering_client_out() -> None:

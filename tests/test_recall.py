@@ -18,7 +18,8 @@ from policies.recall import Recall
 from policies.recall_log import GRAIN, SendLog
 from policies.recall_state import Phase, RecallOptions, Turn
 from policies.recall_turn import agrees, learn_turn, next_turn, turn_is_known, turn_span
-from simulations.quota import FixedWindow, Gcra, SlidingLog
+from simulations.quota import FixedWindow, Gcra
+from simulations.sliding_log import SlidingLog
 from simulations.steps import Steps
 
 # -- the cut is what was measured

@@ -7,6 +7,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.charges import Charge
 from controller.crew import Crew
 from controller.gates import Renewal, limiter_maker
 from controller.knowledge import Lessons
@@ -26,7 +27,7 @@ def made(**changed: object) -> Limiter:
 
 
 def renew(limiter: Limiter, now: float, *, options_changed: bool = False, **changed: object) -> None:
-    Renewal.of(Settings(**changed), options_changed=options_changed).apply(limiter, now)  # type: ignore[arg-type]
+    Renewal.of(Settings(**changed), Charge.LARGER, options_changed=options_changed).apply(limiter, now)  # type: ignore[arg-type]
 
 
 def admit_all(limiter: Limiter, begin: float, end: float) -> list[Booking]:

@@ -28,7 +28,7 @@ from simulations.asked import (
 from simulations.dialects.contract import Endpoint, Headers, Refusing, Request, Said, Trouble
 from simulations.dialects.openai import bearer
 from simulations.dialects.openai_errors import refusal_text
-from simulations.quota import Standing
+from simulations.standing import Standing
 
 FINISH = {"stop": "end_turn", "length": "max_tokens"}
 UNITS = {

@@ -13,7 +13,7 @@ from attrs import frozen
 
 from simulations.answers import Answer, Events
 from simulations.asked import Asked
-from simulations.quota import Standing
+from simulations.standing import Standing
 
 Headers = tuple[tuple[str, str], ...]  # lower-case names
 

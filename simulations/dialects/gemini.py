@@ -28,7 +28,7 @@ from simulations.asked import (
 from simulations.dialects.contract import Endpoint, Headers, Request, Said, Trouble
 from simulations.dialects.google_errors import GoogleErrors
 from simulations.dialects.openai import bearer
-from simulations.quota import Standing
+from simulations.standing import Standing
 
 MODEL = re.compile(r"/models/([^/:]+):(generateContent|streamGenerateContent)$")
 REALM = re.compile(r"^/v1beta/(?!openai/)|^/v1beta1/|^/v1/projects/")

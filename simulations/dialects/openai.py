@@ -29,7 +29,7 @@ from simulations.asked import (
 from simulations.dialects import embeddings
 from simulations.dialects.contract import Endpoint, Headers, Request, Said, Trouble
 from simulations.dialects.openai_errors import limit_headers
-from simulations.quota import Standing
+from simulations.standing import Standing
 
 # Where clients look for these endpoints; the last but one is Azure's, with the deployment in the path.
 PREFIX = re.compile(r"^(/v1beta/openai|/openai/v1|/api/v1|/v1|/openai/deployments/[^/]+|)/")

@@ -11,7 +11,7 @@ from policies.contract import JSON
 from simulations.answers import dump, go_duration, sse
 from simulations.asked import Asked
 from simulations.dialects.contract import Headers, Refusing, Said, Trouble
-from simulations.quota import Standing
+from simulations.standing import Standing
 
 
 @frozen

@@ -27,7 +27,7 @@ from simulations.asked import (
 from simulations.dialects.contract import Endpoint, Headers, Request, Said, Trouble
 from simulations.dialects.openai import PREFIX, bearer
 from simulations.dialects.openai_errors import ROWS, OpenAIErrors, limit_headers, refusal_text
-from simulations.quota import Standing
+from simulations.standing import Standing
 
 FAILURES = {"server": "server_error", "rate": "rate_limit_exceeded", "invalid": "invalid_prompt"}
 

@@ -43,8 +43,6 @@ def check_files(settings: Settings, sources: tuple[str, ...]) -> None:
     """Can the prompts be read and the results written, and is no file used for two things?"""
     for source in sources:
         check_readable(source)
-    if settings.follow and len(sources) > 1:
-        raise ValueError("--follow reads one source: the first would never end")
     if STDIN in sources and sys.stdin is None:
         raise ValueError("stdin is closed: name a file of prompts, or pipe them in")
     if settings.output is None and sys.stdout is None:

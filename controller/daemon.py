@@ -190,13 +190,13 @@ async def _write(parts: Parts, outbox: Outbox, scope: trio.CancelScope) -> None:
 
 async def _watch_for_hope(parts: Parts) -> None:
     """No sign of life for give_up_after, although it was asked, parks the run."""
-    patience, tally, warned = parts.settings.give_up_after, parts.tally, 0.0
+    patience, tally, warned = parts.settings.give_up_after, parts.tally, float("-inf")
     while True:
         now = trio.current_time()
         if tally.in_hand == 0 or tally.attempts == tally.hopeful_attempts or parts.gates.answering():
             tally.renew_hope(now)
         left = max(tally.hopeful_at, tally.waits_until) + patience - now
-        held = parts.gates.held_until() + ANSWER - now
+        held = parts.gates.asked_until() + ANSWER - now
         if left <= 0 < held and warned < tally.hopeful_at:
             warned = now  # the upstream named an instant: its answer after that is waited for, once
             left = held

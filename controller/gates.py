@@ -170,9 +170,9 @@ class Gates:
         """Some attempt under way has been accepted."""
         return any(gate.limiter.accepted_open for gate in self.by_model.values())
 
-    def held_until(self) -> float:
-        """The latest hold of any model, an instant."""
-        return max((gate.limiter.held_until for gate in self.by_model.values()), default=float("-inf"))
+    def asked_until(self) -> float:
+        """The latest instant that the upstream named for any model; our own holds are no promise of an answer."""
+        return max((gate.limiter.asked_until for gate in self.by_model.values()), default=float("-inf"))
 
     def close(self) -> None:
         """Admit nothing more."""

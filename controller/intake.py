@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
 from itertools import chain
 
+import trio
 from attrs import define, field
 
 from controller.identity import Conflict, Duplicate, Identities, id_digest, understood
@@ -128,8 +129,10 @@ async def read_prompts(
     accept_prompt: Callable[[Prompt], Awaitable[None]],
     accept_result: Callable[[Result], Awaitable[None]],
     spool: Spool | None = None,
+    *,
+    at_once: bool = False,
 ) -> None:
-    """Read what the spool has left, then the sources one after the other to their ends.
+    """Read what the spool has left, then the sources to their ends: one after the other, or all at once.
 
     What can't be read twice is spooled, all whole lines of a read together, before any of them goes on. Raises OSError
     when a source or the spool fails midway; `intake` then tells how far it came.
@@ -141,11 +144,7 @@ async def read_prompts(
         else:
             await accept_result(what)
 
-    for left in spool.left if spool is not None else ():
-        if not intake.full:
-            intake.take_up(left)
-            await hand_on(left.what)
-    for source in sources:
+    async def read(source: Source) -> None:
         async with source.open() as read_chunk:
             lines = Lines(read_chunk)
             while not intake.full and (line := await anext(lines, None)) is not None:
@@ -155,4 +154,33 @@ async def read_prompts(
                     await spool.keep(batch)
                 for taken in batch:
                     await hand_on(taken.what)
+
+    for left in spool.left if spool is not None else ():
+        if not intake.full:
+            intake.take_up(left)
+            await hand_on(left.what)
+    if at_once:
+        await _all_at_once(sources, read, intake)
+    else:
+        for source in sources:
+            await read(source)
     intake.exhausted = True
+
+
+async def _all_at_once(sources: Iterable[Source], read: Callable[[Source], Awaitable[None]], intake: Intake) -> None:
+    """Each in a task of its own, until all have ended, one fails, or no more lines are wanted."""
+    faults: list[OSError] = []
+
+    async def watched(source: Source) -> None:
+        try:
+            await read(source)
+        except OSError as error:
+            faults.append(error)
+        if faults or intake.full:
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for source in sources:
+            nursery.start_soon(watched, source)
+    if faults:
+        raise faults[0]

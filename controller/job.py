@@ -19,6 +19,7 @@ from controller.crew import Crew
 from controller.daemon import Parts, serve
 from controller.decisions import DecisionLog, open_log
 from controller.dialects.contract import Dialect
+from controller.following import followed
 from controller.gates import Gates, MakeLimiter, limiter_maker
 from controller.intake import Intake, read_prompts
 from controller.keeper import Keeper
@@ -150,9 +151,10 @@ class Job:
     async def _read(
         self, accept_prompt: Callable[[Prompt], Awaitable[None]], accept_result: Callable[[Result], Awaitable[None]]
     ) -> None:
-        follow = LOOK_EVERY if self.settings.follow else None
-        sources = [source_of(name, follow=follow) for name in self.sources]
-        await read_prompts(sources, self.intake, accept_prompt, accept_result, self.store.spool)
+        follow = self.settings.follow
+        sources = [followed(name, LOOK_EVERY) if follow else source_of(name) for name in self.sources]
+        spool = self.store.spool
+        await read_prompts(sources, self.intake, accept_prompt, accept_result, spool, at_once=follow)
 
     async def _write(self, results: list[Result]) -> None:
         keep = self.settings.keep_response

@@ -85,6 +85,11 @@ class Limiter:
         """Nothing is sent before this instant."""
         return self._holds.until
 
+    @property
+    def asked_until(self) -> float:
+        """The latest instant that the upstream named for coming back."""
+        return self._holds.server_hold
+
     def sum_up(self) -> None:
         """What all dimensions come to now; also to be called when one was changed from outside."""
         most = self.max_in_flight if self.room.limit is None else min(self.room.limit, self.max_in_flight)

@@ -78,7 +78,7 @@ class Settings:
     continue_truncated: int = _set(
         0, "ask up to so many times for the rest of an answer that broke off, instead of starting over", low=0
     )
-    follow: bool = _set(False, "keep reading a file that grows, until stopped")
+    follow: bool = _set(False, "keep reading files that grow or are rotated, and FIFOs, all at once, until stopped")
     first: int | None = _optional(int, "read only so many lines", unit="lines", low=1)
     resume: bool = _set(True, "skip what the output holds already; off for live streams")
     retry_failed: bool = _set(False, "send again what the output holds as failed")

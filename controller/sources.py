@@ -79,9 +79,9 @@ class Lines:
         return Line(number=self._number, raw=b"".join(parts))
 
 
-def source_of(path: str, *, follow: float | None = None) -> Source:
-    """A file, a FIFO, or stdin for "-". follow: seconds between two looks at a growing file, which then has no end."""
-    opened = open_stdin if path == STDIN else lambda: open_file(path, follow=follow)
+def source_of(path: str) -> Source:
+    """A file, a FIFO, or stdin for "-", to its end."""
+    opened = open_stdin if path == STDIN else lambda: open_file(path)
     return Source(name=path, open=opened, once=not is_regular(path))
 
 
@@ -112,12 +112,12 @@ def check_readable(path: str) -> None:
 
 
 @asynccontextmanager
-async def open_file(path: str, *, follow: float | None = None) -> AsyncIterator[ReadChunk]:
+async def open_file(path: str) -> AsyncIterator[ReadChunk]:
     """The bytes of a file. Opening a FIFO waits for its writer, so that too is done in a thread."""
     fd = await trio.to_thread.run_sync(os.open, path, os.O_RDONLY | os.O_CLOEXEC, abandon_on_cancel=True)
-    reader = _Reader(fd)
+    reader = Reader(fd)
     try:
-        yield reader.read if follow is None else _following(reader.read, follow)
+        yield reader.read
     finally:
         reader.close()
 
@@ -125,22 +125,11 @@ async def open_file(path: str, *, follow: float | None = None) -> AsyncIterator[
 @asynccontextmanager
 async def open_stdin() -> AsyncIterator[ReadChunk]:
     """The bytes of stdin, which stays open: it is not ours to close."""
-    yield _Reader(0).read
-
-
-def _following(read_chunk: ReadChunk, interval: float) -> ReadChunk:
-    """A reader that looks again where the other one would end."""
-
-    async def read() -> bytes:
-        while not (chunk := await read_chunk()):  # noqa: ASYNC110 - a file that grows tells nobody
-            await trio.sleep(interval)
-        return chunk
-
-    return read
+    yield Reader(0).read
 
 
 @define(eq=False)
-class _Reader:
+class Reader:
     """A descriptor that is read in threads. A cancelled read leaves its thread behind, still waiting."""
 
     fd: int

@@ -61,7 +61,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
         "controller.crew",
         "controller.supervisor",
     ),
-    ("controller.intake",),
+    ("controller.intake", "controller.following"),
     ("controller.live", "controller.store", "controller.proof"),
     ("controller.progress", "controller.transport", "controller.tap", "controller.trouble", "controller.clocks"),
     ("controller.attempt",),

@@ -38,7 +38,10 @@ def wait_for_results(path: Path, count: int, process: subprocess.Popen[str]) -> 
 
 def closing(process: subprocess.Popen[str]) -> str:
     """Its stderr when it has ended."""
-    _, errors = process.communicate(timeout=PATIENCE)
+    try:
+        _, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
     assert "Traceback" not in errors, errors
     return errors
 

@@ -14,7 +14,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.sources import CHUNK, Line, Lines, ReadChunk, check_readable, open_file, open_stdin, source_of
+from controller.sources import CHUNK, Line, Lines, ReadChunk, check_readable, open_file, open_stdin
 
 Pipe = tuple[int, int]
 
@@ -184,23 +184,6 @@ async def test_a_stdin_that_somebody_made_non_blocking_is_waited_for(
         while not found:  # noqa: ASYNC110 - a thread is to end
             await trio.sleep(0.005)
     assert [line.raw for line in found] == [b"late"]
-
-
-async def test_a_followed_file_gives_what_is_added_to_it(tmp_path: Path) -> None:
-    path = tmp_path / "prompts.jsonl"
-    path.write_bytes(b"one\ntw")
-    async with source_of(str(path), follow=0.01).open() as read:
-        lines = Lines(read)
-        assert (await anext(lines)).raw == b"one"
-        with trio.move_on_after(0.05):
-            await anext(lines)
-            pytest.fail("half a line was taken for a whole one")
-        with path.open("ab") as file:
-            file.write(b"o\n")
-        # a cancelled wait loses what it had of the line; a new reader would begin anew
-    async with source_of(str(path), follow=0.01).open() as read:
-        lines = Lines(read)
-        assert [(await anext(lines)).raw for _ in range(2)] == [b"one", b"two"]
 
 
 # What can't be read

@@ -1,0 +1,165 @@
+"""Files that grow, are rotated or cut, and FIFOs whose writers come and go: each line once, none joined to another."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import trio
+from command import PATIENCE, ids, results, start, upstream
+
+from controller import following
+from controller.following import followed
+from controller.intake import Intake, read_prompts
+from controller.records import Prompt, Result
+from controller.sources import Lines
+
+LOOK = 0.01  # s
+
+
+@pytest.fixture(autouse=True)
+def short_linger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "LINGER", 0.1)
+
+
+class Collected:
+    """Collects the lines of a followed file in a task."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.lines = path, list[str]()
+
+    async def run(self) -> None:
+        async with followed(str(self.path), LOOK).open() as read:
+            async for line in Lines(read):
+                self.lines.append(line.raw.decode())
+
+    async def has(self, *lines: str) -> None:
+        with trio.move_on_after(10):
+            while self.lines != list(lines):  # noqa: ASYNC110 - a file tells nobody
+                await trio.sleep(LOOK)
+        assert self.lines == list(lines)
+
+
+@pytest.fixture
+async def file(tmp_path: Path, nursery: trio.Nursery) -> Collected:
+    path = tmp_path / "p.jsonl"
+    path.write_text("one\ntw")
+    collected = Collected(path)
+    nursery.start_soon(collected.run)
+    await collected.has("one")
+    return collected
+
+
+def add(path: Path, text: str) -> None:
+    with path.open("a") as to:
+        to.write(text)
+
+
+async def test_a_half_line_at_the_end_waits_for_its_rest(file: Collected) -> None:
+    await trio.sleep(0.3)
+    await file.has("one")
+    add(file.path, "o\nthree\n")
+    await file.has("one", "two", "three")
+
+
+async def test_a_rotated_file_is_read_to_its_end_and_then_the_new_one(file: Collected) -> None:
+    old = file.path.with_suffix(".1")
+    file.path.rename(old)
+    await trio.sleep(0.05)
+    file.path.write_text("three\n")
+    add(old, "o\n")  # its writer has not heard yet
+    await file.has("one", "two", "three")
+    add(file.path, "four\n")
+    await file.has("one", "two", "three", "four")
+
+
+async def test_half_a_line_at_the_end_of_a_rotated_file_is_not_joined_to_the_new_one(file: Collected) -> None:
+    file.path.rename(file.path.with_suffix(".1"))
+    file.path.write_text("three\n")
+    await file.has("one", "tw", "three")
+
+
+async def test_a_file_that_is_cut_is_read_from_its_beginning(file: Collected) -> None:
+    os.truncate(file.path, 0)
+    await file.has("one", "tw")
+    add(file.path, "new\n")
+    await file.has("one", "tw", "new")
+
+
+async def test_a_fifo_outlives_its_writers(tmp_path: Path, nursery: trio.Nursery) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    collected = Collected(path)
+    nursery.start_soon(collected.run)
+    for text, there in (
+        ("one\n", ["one"]),
+        ("two\nhal", ["one", "two", "hal"]),
+        ("four\n", ["one", "two", "hal", "four"]),
+    ):
+        await trio.to_thread.run_sync(path.write_text, text)
+        await collected.has(*there)
+
+
+async def test_several_files_are_read_at_once_until_enough_lines_have_come(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        path.write_text('"first"\n')
+    taken: list[str] = []
+
+    async def accept(prompt: Prompt) -> None:
+        await trio.lowlevel.checkpoint()
+        taken.append(prompt.source)
+        if len(taken) in (2, 3):
+            add(paths[len(taken) % 2], '"more"\n')
+
+    async def refuse(result: Result) -> None:
+        pytest.fail(f"{result}")
+
+    with trio.fail_after(10):
+        sources = [followed(str(path), LOOK) for path in paths]
+        await read_prompts(sources, Intake(first=4), accept, refuse, at_once=True)
+    assert sorted(taken) == sorted(2 * [str(path) for path in paths])
+
+
+async def test_one_file_that_fails_ends_the_reading_of_all(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("")
+
+    async def accept(what: object) -> None:
+        pytest.fail(f"{what}")
+
+    with trio.fail_after(10), pytest.raises(FileNotFoundError):
+        sources = [followed(str(tmp_path / name), LOOK) for name in ("a", "missing")]
+        await read_prompts(sources, Intake(), accept, accept, at_once=True)
+
+
+@pytest.mark.slow
+def test_a_daemon_follows_a_rotated_file_and_a_fifo_for_as_long_as_it_lives(tmp_path: Path) -> None:
+    prompts, fifo, out = tmp_path / "p.jsonl", tmp_path / "fifo", tmp_path / "r.jsonl"
+    prompts.write_text('{"id": 0, "prompt": "x"}\n')
+    os.mkfifo(fifo)
+
+    def wait(count: int, process: subprocess.Popen[str]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not out.exists() or out.read_bytes().count(b"\n") < count:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    with upstream() as url:
+        process = start(prompts, fifo, "--follow", "--base-url", url, "--model", "m", "-o", out)
+        wait(1, process)
+        for number in (1, 2):
+            fifo.write_text(f'{{"id": {number}, "prompt": "x"}}\n')
+            wait(1 + number, process)
+        prompts.rename(tmp_path / "p.1")
+        prompts.write_text('{"id": 3, "prompt": "x"}\n')
+        wait(4, process)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 143
+    assert "4 read: 4 ok" in errors
+    assert ids(results(out)) == [0, 1, 2, 3]

@@ -1,8 +1,8 @@
 """A file that grows, is rotated or cut, and a FIFO whose writers come and go: read on and on, never to an end.
 
-A half line waits for its rest while its file may still grow. When the file has been replaced by another one under its
-name, what is left in the old one is read until it has been silent for LINGER seconds: its writer may not know yet. Then,
-as when the last writer of a FIFO leaves, a half line at the end counts as one and is never joined to what comes next.
+A half line waits for its rest while its file may still grow. When another file has taken its name, what is left in the
+old one is read until it has been silent for LINGER seconds: its writer may not know yet. Then, as when the last writer
+of a FIFO leaves, a half line at the end counts as one and is never joined to what comes next.
 """
 
 from __future__ import annotations

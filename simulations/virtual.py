@@ -7,7 +7,7 @@ arithmetic. Everything that would need a thread is handed in: the lines come fro
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 import trio
@@ -65,14 +65,18 @@ def run_virtual(
     provider: Provider,
     settings: Settings,
     *,
-    done: frozenset[bytes] = frozenset(),
+    done: Container[bytes] = frozenset(),
+    append: Append | None = None,
     defaults: Mapping[str, JSON] = SIM_DEFAULTS,
     meddle: Meddle = nothing,
 ) -> VirtualRun:
-    """Run the daemon over `lines` against `provider` until it ends; deterministic in settings.seed and its inputs."""
+    """Run the daemon over `lines` against `provider` until it ends; deterministic in settings.seed and its inputs.
+
+    append: where results go, without a thread; OSError as a disk raises it. Without one they are in the VirtualRun.
+    """
     make_deterministic(settings.seed)
     clock = trio.testing.MockClock(autojump_threshold=0)
-    return trio.run(_Virtual(lines, provider, settings, done, dict(defaults), meddle).main, clock=clock)
+    return trio.run(_Virtual(lines, provider, settings, done, append, dict(defaults), meddle).main, clock=clock)
 
 
 def make_deterministic(seed: int) -> None:
@@ -91,7 +95,8 @@ class _Virtual:
     lines: Iterable[bytes] | Source
     provider: Provider
     settings: Settings
-    done: frozenset[bytes]
+    done: Container[bytes]
+    append: Append | None
     defaults: dict[str, JSON]
     meddle: Meddle
 
@@ -100,7 +105,7 @@ class _Virtual:
         written_at: list[float] = []
         decisions: list[str] = []
         intake = Intake(identities=Identities(), done=self.done)
-        journal = Journal(name="memory", append=_appender(written))
+        journal = Journal(name="memory", append=self.append or _appender(written))
         tally, stop = Tally(), Stop()
 
         async def read(
@@ -111,6 +116,7 @@ class _Virtual:
 
         async def write(results: list[Result]) -> None:
             await journal.write([dump_result(result) for result in results])
+            intake.written(results)
             written_at.extend(trio.current_time() - started_at for _ in results)
 
         started_at = trio.current_time()

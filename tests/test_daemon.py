@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import random
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from controller.settings import Settings
 from controller.telemetry import Exit, Stop
@@ -41,63 +36,6 @@ def run(
 
 def keys(results: tuple[dict[str, JSON], ...]) -> list[bytes]:
     return [bytes.fromhex(str(result["key"])) for result in results]
-
-
-# -- the law
-
-
-FAULTY = "flaky?words=3&rate={rate}&error_share={error}&reset_share={reset}&truncate_share={cut}&stall_share={stall}"
-SEED = os.environ.get("TIDEGATE_SEED")  # replay one: TIDEGATE_SEED=123 pytest tests/test_daemon.py -k one_result
-
-
-def faulty_run(seed: int) -> None:
-    """Random lines, faults and interruptions from one seed, run again until done: one line, one result."""
-    rng = random.Random(seed)
-    lines = prompts(rng.randint(1, 30))
-    lines += [rng.choice([b'"twice"', b"{broken", b'{"id": 1, "prompt": "other content"}', lines[0]]) for _ in range(5)]
-    rng.shuffle(lines)
-    profile = FAULTY.format(
-        rate=rng.choice([0.5, 5, 50]),
-        error=rng.choice([0, 0.1, 0.4]),
-        reset=rng.choice([0, 0.1, 0.3]),
-        cut=rng.choice([0, 0.2]),
-        stall=rng.choice([0, 0.05]),
-    )
-    interruptions = [rng.choice([0.0, 0.3, 2.0, 10.0, 60.0]) for _ in range(rng.randint(0, 3))]
-    written: list[bytes] = []
-    for moment in [*interruptions, float("inf")]:
-
-        async def interrupt(stop: Stop, moment: float = moment) -> None:
-            await trio.sleep(moment)
-            stop.ask(Exit.TERMINATED, "SIGTERM")
-            await trio.sleep(rng.choice([0.0, 1.0, 100.0]))
-            stop.at_once.set()
-
-        out = run(lines, profile, seed=seed, done=frozenset(written), meddle=interrupt, max_in_flight=rng.randint(1, 8))
-        assert out.tally.in_hand == out.tally.in_flight == 0, "no permit is left at the end"
-        assert out.upstream["attempts"] == out.tally.attempts, "every request is an attempt of ours"
-        written += keys(out.results)
-        if out.exit not in (Exit.OK, Exit.SOME_FAILED):
-            assert out.exit is Exit.TERMINATED
-    assert [key for key, times in Counter(written).items() if times > 1] == [], "no second result"
-    assert set(written) == expected_keys(lines), "no prompt without its result"
-
-
-def expected_keys(lines: list[bytes]) -> set[bytes]:
-    """Every key that the input asks for, by reading it once with no daemon."""
-    return set(keys(run(lines, "steady?rate=1000&words=1").results))
-
-
-@settings(max_examples=35, deadline=None)
-@given(seed=st.integers(0, 2**32) if SEED is None else st.just(int(SEED)))
-def test_every_line_has_exactly_one_result(seed: int) -> None:
-    faulty_run(seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(200))
-def test_every_line_has_exactly_one_result_for_many_seeds(seed: int) -> None:
-    faulty_run(seed)
 
 
 def test_strange_manners_and_every_fault_that_passes_leave_whole_answers_alone() -> None:

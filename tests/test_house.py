@@ -1,0 +1,152 @@
+"""The law of the house: one line, one result, whatever happens to upstream, disk and process.
+
+A life of a run is the whole daemon in virtual time over a real results file; it ends at random by a signal, by a disk
+that fails in the middle of a line, or by being killed, and the next life repairs the file and goes on. A failing seed is
+replayed by TIDEGATE_SEED=123 pytest tests/test_house.py; TIDEGATE_SEEDS=2000 pytest -m slow tests/test_house.py tries
+many.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.durable import write_all
+from controller.proof import prove
+from controller.repair import Ledger, look, prepare
+from controller.settings import Settings
+from controller.telemetry import Exit, Stop
+from simulations.profile import load_profile
+from simulations.provider import Provider
+from simulations.virtual import Meddle, VirtualRun, run_virtual
+
+FAULTY = (
+    "flaky?words=3&rate={rate}&refuse_share={storm}"
+    "&error_share={error}&reset_share={reset}&truncate_share={cut}&stall_share={stall}"
+)
+SEED = os.environ.get("TIDEGATE_SEED")
+SEEDS = int(os.environ.get("TIDEGATE_SEEDS", "200"))
+LAST = float("inf")  # the life that is let live
+
+
+class KilledError(Exception):
+    """kill -9: nothing is drained, nothing more is written."""
+
+
+def lines_of(rng: random.Random) -> list[bytes]:
+    """With ids and without, some twice, some bad."""
+    lines = [json.dumps({"id": n, "prompt": f"prompt {n}"}).encode() for n in range(rng.randint(1, 30))]
+    lines += [rng.choice([b'"twice"', b"{broken", b'{"id": 1, "prompt": "other content"}', lines[0]]) for _ in range(5)]
+    rng.shuffle(lines)
+    return lines
+
+
+def profile_of(rng: random.Random) -> str:
+    return FAULTY.format(
+        rate=rng.choice([0.5, 5, 50]),
+        storm=rng.choice([0, 0, 0.5]),
+        error=rng.choice([0, 0.1, 0.4]),
+        reset=rng.choice([0, 0.1, 0.3]),
+        cut=rng.choice([0, 0.2]),
+        stall=rng.choice([0, 0.05]),
+    )
+
+
+def end_at(moment: float, rng: random.Random) -> Meddle:
+    """A signal that drains for a while, or a kill."""
+    patience, kill = rng.choice([0.0, 1.0, 100.0]), rng.random() < 0.4
+
+    async def meddle(stop: Stop) -> None:
+        await trio.sleep(moment)
+        if kill and moment < LAST:
+            raise KilledError
+        stop.ask(Exit.TERMINATED, "SIGTERM")
+        await trio.sleep(patience)
+        stop.at_once.set()
+
+    return meddle
+
+
+class Disk:
+    """A results file, written without threads, that fails after some writes in the middle of one."""
+
+    def __init__(self, path: Path, rng: random.Random, writes: int | None) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self.ledger = prepare(self.fd, str(path))
+        self.rng, self.left = rng, writes
+
+    async def append(self, data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.left == 0:
+            write_all(self.fd, data[: self.rng.randint(0, len(data))])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.left = None if self.left is None else self.left - 1
+        write_all(self.fd, data)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def one_life(lines: list[bytes], profile: str, path: Path, moment: float, rng: random.Random) -> VirtualRun | None:
+    """The run, None if it was killed."""
+    seed = rng.randrange(1 << 32)
+    disk = Disk(path, rng, rng.choice([None, None, rng.randint(0, 10)]) if moment < LAST else None)
+    chosen = Settings(seed=seed, max_in_flight=rng.randint(1, 8), most_alike=0)
+    provider, meddle = Provider(load_profile(profile), seed=seed), end_at(moment, rng)
+    try:
+        return run_virtual(lines, provider, chosen, done=disk.ledger.keys, append=disk.append, meddle=meddle)
+    except* KilledError:
+        pass
+    finally:
+        disk.close()
+    return None
+
+
+def house(seed: int, make_path: Callable[[], Path]) -> None:
+    """All lives of one run, and what is in the file at the end."""
+    rng = random.Random(seed)
+    lines, profile, path = lines_of(rng), profile_of(rng), make_path()
+    moments = [rng.choice([0.0, 0.3, 2.0, 10.0, 60.0]) for _ in range(rng.randint(0, 4))]
+    for moment in [*moments, LAST]:
+        out = one_life(lines, profile, path, moment, rng)
+        if out is not None:
+            assert out.tally.in_hand == out.tally.in_flight == 0, "no permit is left at the end"
+            assert out.upstream["attempts"] == out.tally.attempts, "every request is an attempt of ours"
+            assert out.exit in (Exit.OK, Exit.SOME_FAILED, Exit.TERMINATED, Exit.LOCAL_IO)
+    assert out is not None
+    assert out.exit in (Exit.OK, Exit.SOME_FAILED)
+    ledger = look(str(path))
+    proof = prove(out.intake, out.tally, ledger)
+    assert (proof.missing, proof.double, proof.pending, proof.damaged, proof.other) == (0, 0, 0, 0, 0), proof
+    assert proof.read == len(lines) == proof.ok + proof.failed + proof.duplicates
+    assert sorted(key for key, _ in ledger.keys) == sorted(key for key, _ in expected(lines).keys)
+
+
+def expected(lines: list[bytes]) -> Ledger:
+    """What the input asks for, by reading it once against an upstream without faults."""
+    calm = run_virtual(lines, Provider(load_profile("steady?rate=1000&words=1"), seed=0), Settings())
+    ledger = Ledger()
+    for result in calm.results:
+        assert ledger.add(json.dumps(result).encode())
+    return ledger
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**32) if SEED is None else st.just(int(SEED)))
+def test_every_line_has_exactly_one_result(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    house(seed, lambda: tmp_path_factory.mktemp("house") / "r.jsonl")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_line_has_exactly_one_result_for_many_seeds(seed: int, tmp_path: Path) -> None:
+    house(seed, lambda: tmp_path / "r.jsonl")

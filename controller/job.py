@@ -222,6 +222,7 @@ def prepare(
             assemble.charge_of(settings, dialect),
             known=lambda model: memory.lessons(model, 0.0).estimates,
             sizer=assemble.sizer_of(settings, say),
+            unsaid=dialect.unsaid_output,
         ),
         decisions=decisions,
         say=say,

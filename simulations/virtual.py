@@ -122,7 +122,7 @@ class _Virtual:
                 write=write,
                 upstream=upstream,
                 gates=Gates(limiter_maker(self.settings), log),
-                meters=Meters(charge_of(self.settings, upstream.dialect)),
+                meters=Meters(charge_of(self.settings, upstream.dialect), unsaid=upstream.dialect.unsaid_output),
                 defaults=self.defaults,
                 tally=tally,
                 stop=stop,

@@ -11,12 +11,12 @@ import pytest
 from attrs import frozen
 from command import write_prompts
 
-from controller import cli
 from controller.job import prepare
 from controller.settings import Settings
 from policies.contract import JSON
 from simulations.profile import load_profile, profile_names
 from simulations.provider import Provider
+from simulations.serving import simulated
 from simulations.virtual import VirtualRun, run_virtual
 
 
@@ -113,5 +113,5 @@ def test_a_simulated_upstream_is_asked_in_its_own_dialect_unless_told_otherwise(
     settings = Settings(base_url=f"sim:{spec}", model="m", dialect=dialect, output=str(tmp_path / "r.jsonl"))
     with ExitStack() as stack:
         sources = (str(write_prompts(tmp_path / "p.jsonl", 1)),)
-        job = prepare(settings, sources, {}, stack, say=lambda _: None, simulate=cli._simulate)
+        job = prepare(settings, sources, {}, stack, say=lambda _: None, simulate=simulated)
         assert job.dialect.name == spoken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,7 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """(dotted name, at the top of the file) of each import; `from a import b` gives a, and a.b if that is a module."""
     tree = ast.parse(path.read_text(encoding="utf-8"))

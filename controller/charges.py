@@ -13,7 +13,12 @@ Providers book LLM tokens in five ways, and only their refusals and headers show
 
 What is reserved is the estimate of the input (controller.estimate), and of the output max_tokens where it is booked on
 arrival, else 1.2 times the length that this model's answers rarely exceed. With no answers yet it is max_tokens, and
-without that UNKNOWN_OUTPUT. All numbers are whole, so that sums of them are exact.
+without that UNKNOWN_OUTPUT. Where the prompt names no max_tokens but the dialect has to, it is the dialect's that is
+booked. All numbers are whole, so that sums of them are exact.
+
+Anthropic has booked in two ways, and older accounts and gateways may still have the other: an upstream taken for
+`produced` that refuses for the output, and says that more of it is left than was reserved, has looked at max_tokens. It
+is `settled` from then on.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ from math import ceil
 from attrs import define, field, frozen
 
 from controller.estimate import Estimator, Size, size_of
-from controller.outcome import Completed, Outcome, Usage
+from controller.outcome import Completed, Outcome, Throttled, Usage
 from controller.records import Prompt
 from policies.contract import JSON
 
@@ -61,11 +66,12 @@ class Asked:
 
 @define(eq=False)
 class Meter:
-    """The costs of one model's attempts."""
+    """The costs of one model's attempts. unsaid: the max_tokens that go where a prompt names none, None for none."""
 
     charge: Charge
     estimator: Estimator = field(factory=Estimator)
     sizer: Sizer | None = None  # None: our own
+    unsaid: int | None = None
 
     def reserve(self, asked: Asked) -> Cost:
         """What to reserve now; a later answer may change it."""
@@ -73,6 +79,8 @@ class Meter:
 
     def settle(self, asked: Asked, reserved: Cost, outcome: Outcome | None, usage: Usage | None) -> Cost | None:
         """The true cost, and learn from it; None where nothing was counted. outcome: None for a cancelled attempt."""
+        if isinstance(outcome, Throttled):
+            self._hear(asked, reserved, outcome)
         if usage is None:
             return None
         whole = isinstance(outcome, Completed)
@@ -80,14 +88,26 @@ class Meter:
             self._learn(asked, reserved, usage)
         input_tokens = usage.input_tokens or int(reserved["input_tokens"])
         output_tokens = usage.output_tokens if whole else None  # of a stream that broke off nobody knows the rest
-        booked = self.charge in (Charge.UP_FRONT, Charge.LARGER) and asked.most_output is not None
+        booked = self.charge in (Charge.UP_FRONT, Charge.LARGER) and self._most(asked) is not None
         if booked or output_tokens is None:
             output_tokens = int(reserved["output_tokens"])
         return self._cost(asked, input_tokens, output_tokens)
 
+    def _hear(self, asked: Asked, refused: Cost, outcome: Throttled) -> None:
+        """See the top."""
+        hints, most = outcome.hints.get("output_tokens"), self._most(asked)
+        if self.charge is not Charge.PRODUCED or outcome.dimension != "output_tokens" or hints is None or most is None:
+            return
+        if hints.remaining is not None and refused["output_tokens"] <= hints.remaining < most:
+            self.charge = Charge.SETTLED
+
+    def _most(self, asked: Asked) -> int | None:
+        return self.unsaid if asked.most_output is None else asked.most_output
+
     def _output(self, asked: Asked) -> int:
-        learned, most = self.estimator.output_tokens(), asked.most_output
-        if most is not None and (learned is None or self.charge not in (Charge.INPUT, Charge.PRODUCED)):
+        learned, on_arrival = self.estimator.output_tokens(), self.charge not in (Charge.INPUT, Charge.PRODUCED)
+        most = self._most(asked) if on_arrival else asked.most_output
+        if most is not None and (learned is None or on_arrival):
             return most
         expected = UNKNOWN_OUTPUT if learned is None else ceil(SPARE * learned)
         return expected if most is None else min(expected, most)
@@ -97,7 +117,7 @@ class Meter:
             case Charge.INPUT:
                 both = input_tokens
             case Charge.LARGER:
-                both = max(input_tokens, asked.most_output or 0)
+                both = max(input_tokens, self._most(asked) or 0)
             case _:
                 both = input_tokens + output_tokens
         return {
@@ -119,13 +139,14 @@ class Meters:
     charge: Charge = Charge.LARGER
     known: Callable[[str], Mapping[str, float]] = lambda _: {}  # what an earlier run's estimator of a model learned
     sizer: Sizer | None = None  # None: our own
+    unsaid: int | None = None  # see `Meter`
     by_model: dict[str, Meter] = field(factory=dict)
 
     def of(self, prompt: Prompt) -> Meter:
         """The meter of a prompt's model."""
         model = str(prompt.request.get("model"))
         if model not in self.by_model:
-            self.by_model[model] = Meter(self.charge, sizer=self.sizer)
+            self.by_model[model] = Meter(self.charge, sizer=self.sizer, unsaid=self.unsaid)
             self.by_model[model].estimator.recall(self.known(model))
         return self.by_model[model]
 

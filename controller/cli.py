@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import get_type_hints
 
 import attrs
 import click
 import httpx
-import trio
 
 from controller.dry_run import dry_run as look_only
 from controller.job import prepare
@@ -27,12 +24,12 @@ from controller.settings import Settings, flag_of
 from controller.sources import STDIN
 from controller.stderr import say
 from controller.telemetry import Exit
-from simulations.check import policies
-from simulations.commands import simulate
-from simulations.profile import load_profile
-from simulations.provider import Provider
-from simulations.server import serve as serve_simulated
-from simulations.transport import SimulatedTransport
+
+SIMULATOR = {  # command: the module it is in
+    "policies": "simulations.check",
+    "simulate": "simulations.commands",
+    "upstream": "simulations.serving",
+}
 
 
 def main() -> None:
@@ -56,8 +53,23 @@ def main() -> None:
     sys.exit(int(code or 0))
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("tidegate"), message="tidegate %(version)s")
+class Commands(click.Group):
+    """Those of the simulator are imported when they are asked for: they are a third of all there is to import."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        return sorted([*super().list_commands(ctx), *SIMULATOR])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """One of them; None for what is none."""
+        if cmd_name not in SIMULATOR:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(importlib.import_module(SIMULATOR[cmd_name]), cmd_name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tidegate", message="tidegate %(version)s")
 def commands() -> None:
     """Push prompts through an LLM API as fast as it really allows."""
 
@@ -129,50 +141,6 @@ def _inputs(prompts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _simulate(profile: str, seed: int) -> tuple[httpx.AsyncBaseTransport, str]:
-    provider = _provider(profile, seed)
-    return SimulatedTransport(provider), provider.profile.dialect
-
-
-def _provider(profile: str, seed: int) -> Provider:
-    """Its calendar windows begin where the wall clock's do: its own time begins now."""
-    return Provider(load_profile(profile), seed=seed, calendar_offset=-time.time())
-
-
-# -- the other commands
-
-
-@commands.command()
-@click.argument("profile")
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any free one")
-@click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on")
-@click.option("--seed", type=click.INT, default=0, show_default=True, help="of latencies, faults and texts")
-def upstream(profile: str, port: int, host: str, seed: int) -> int:
-    """Serve the simulated upstream PROFILE (such as "steady?rate=200") over HTTP; GET /_sim/statistics tells all."""
-    try:
-        provider = _provider(profile, seed)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
-    try:
-        trio.run(_serve_upstream, provider, host, port, profile)
-    except BaseExceptionGroup as group:
-        trouble: BaseException | None = group.subgroup(OSError)
-        if trouble is None:
-            raise
-        while isinstance(trouble, BaseExceptionGroup):
-            trouble = trouble.exceptions[0]
-        raise click.ClickException(f"cannot listen on {host}:{port}: {trouble}") from group
-    return Exit.OK
-
-
-async def _serve_upstream(provider: Provider, host: str, port: int, profile: str) -> None:
-    async with trio.open_nursery() as nursery:
-        bound = await nursery.start(partial(serve_simulated, provider, host=host, port=port))
-        say(f"upstream {profile} on http://{host}:{bound}/v1")
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for _ in signals:
-                nursery.cancel_scope.cancel()
-                break
-
-
-commands.add_command(simulate)
-commands.add_command(policies)
+    transport: httpx.AsyncBaseTransport
+    transport, dialect = importlib.import_module("simulations.serving").simulated(profile, seed)
+    return transport, dialect

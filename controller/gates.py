@@ -120,7 +120,8 @@ class Renewal:
 
 def remembered(limit: Limit, now: float) -> Remembered:
     """As a policy is told."""
-    return Remembered(limit=limit.limit / limit.unit, age=max(now - limit.at, 0.0))
+    refused = None if limit.refused is None else limit.refused / limit.unit
+    return Remembered(limit=limit.limit / limit.unit, age=max(now - limit.at, 0.0), refused=refused)
 
 
 def pair(text: str) -> tuple[str, str]:

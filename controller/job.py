@@ -230,6 +230,7 @@ def prepare(
             charge,
             known=lambda model: memory.lessons(model, 0.0).estimates,
             sizer=assemble.sizer_of(settings, say),
+            unsaid=dialect.unsaid_output,
         ),
         decisions=decisions,
         say=say,

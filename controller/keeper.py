@@ -68,9 +68,14 @@ def limits_of(limiter: Limiter, now: float) -> dict[str, Limit]:
     """What a limiter has learned itself, not what it only was told by an earlier run."""
     limits = {}
     for name, dimension in limiter.dimensions.items():
-        limit, tested_at = dimension.pace.learned_limit, dimension.tested_at
-        if limit is not None and 0 < limit < float("inf") and tested_at is not None:
-            limits[name] = Limit(limit=limit * dimension.unit, unit=dimension.unit, at=tested_at)
+        pace, unit, tested_at = dimension.pace, dimension.unit, dimension.tested_at
+        if tested_at is None:
+            continue
+        if pace.learned_limit is not None and 0 < pace.learned_limit < float("inf"):
+            limits[name] = Limit(limit=pace.learned_limit * unit, unit=unit, at=tested_at)
+        elif pace.learned_limit is None and pace.bounds is not None:
+            held, refused = pace.bounds.held * unit, pace.bounds.refused * unit
+            limits[name] = Limit(limit=held, refused=refused, unit=unit, at=tested_at)
     if limiter.room.found and limiter.room.limit is not None:
         limits[CONCURRENCY] = Limit(limit=float(limiter.room.limit), at=now)
     return limits

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from attrs import Attribute, evolve, field, frozen
+from attrs import Attribute, evolve, field, frozen, validators
 
 HINT = 3600.0  # s; an older limit is not told
 KEPT = 30 * 86400.0  # s; what nobody has renewed for so long is dropped
@@ -34,12 +34,18 @@ def _sane(instance: object, attribute: Attribute[float], value: float) -> None:
 class Limit:
     """Requests or LLM tokens per second; of the dimension "concurrency", attempts open. at: when it was last tested.
 
-    unit: of them in one unit of a policy (controller.adaptive).
+    unit: of them in one unit of a policy (controller.adaptive). refused: see `policies.contract.Remembered`.
     """
 
     limit: float = field(validator=_sane)
     at: float = field(validator=_sane)
     unit: float = field(default=1.0, validator=_sane)
+    refused: float | None = field(default=None, validator=validators.optional(_sane))
+
+    def replaces(self, older: Limit) -> bool:
+        """A search that is not over is no news to who has found the limit."""
+        found = older.refused is None and self.refused is not None
+        return self.at >= older.at + (HINT if found else 0.0)
 
 
 @frozen(kw_only=True)
@@ -59,7 +65,7 @@ class Lessons:
         """Of each thing, what is newer."""
         limits = dict(self.limits)
         for name, limit in other.limits.items():
-            if name not in limits or limits[name].at <= limit.at:
+            if name not in limits or limit.replaces(limits[name]):
                 limits[name] = limit
         newer = other if other.at >= self.at else self
         older = self if newer is other else other

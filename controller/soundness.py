@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from policies.contract import Pace
+from policies.contract import Bounds, Pace
 
 
 def sound(pace: Pace) -> Pace:
@@ -17,6 +17,8 @@ def sound(pace: Pace) -> Pace:
         raise ValueError(f"capacity is {pace.capacity!r}")
     if not pace.held_until < math.inf:  # NaN, too
         raise ValueError(f"held_until is {pace.held_until!r}")
+    if not (pace.bounds is None or isinstance(pace.bounds, Bounds)):
+        raise TypeError(f"bounds are {pace.bounds!r}")
     for limit in (pace.in_flight_limit, pace.unresolved_limit):
         if not (limit is None or isinstance(limit, int)):
             raise TypeError(f"a limit is {limit!r}")

@@ -149,6 +149,18 @@ Event = Admitted | Accepted | Refused | Settled | Unknown
 
 
 @frozen(kw_only=True)
+class Bounds:
+    """Of a limit that is still looked for, in units/s: a rate that was kept up, and a higher one that was refused."""
+
+    held: float
+    refused: float
+
+    def __attrs_post_init__(self) -> None:
+        if not 0 < self.held < self.refused < float("inf"):
+            raise ValueError(f"bounds are {self.held!r} and {self.refused!r}")
+
+
+@frozen(kw_only=True)
 class Pace:
     """How fast to go from now on. The same object is returned when nothing changed."""
 
@@ -159,15 +171,20 @@ class Pace:
     held_until: float = float("-inf")  # nothing is sent before this instant
     drain: bool = False  # a bucket with saved-up level is emptied when the hold ends
     learned_limit: float | None = None  # units/s the policy believes the upstream allows
+    bounds: Bounds | None = None  # of the limit, while none is learned; only the next run is told of them
     reason: Reason = Reason.START
 
 
 @frozen(kw_only=True)
 class Remembered:
-    """What an earlier run learned: limit in units/s and its age in seconds."""
+    """What an earlier run learned: limit in units/s and its age in seconds.
+
+    refused: of a run that ended while it still looked for the limit, which then is only a rate that held.
+    """
 
     limit: float
     age: float
+    refused: float | None = None  # units/s
 
 
 class Policy(Protocol):

@@ -18,7 +18,7 @@ and, across all phases, a block: after a refusal one attempt at a time until one
 spent as probes, its decrease is what was measured; CONTEND is AIMD as Chiu and Jain have it, for only that is fair
 (growth in proportion to the rate freezes the shares). After an outage longer than any window the limit is kept and
 approached again from a quarter, and so is one that an earlier run learned more than ten minutes ago; a later one is
-used at once. Headers, when there are any, replace measuring and probing.
+used at once, and a search that it broke off goes on. Headers, when there are any, replace measuring and probing.
 
 Source: a discrete-event prototype of this law, written before it; figures of this code are in simulations/RESULTS.md.
 
@@ -54,7 +54,7 @@ from policies.contract import (
     Unknown,
 )
 from policies.recall_block import refused
-from policies.recall_climb import cruise, grow
+from policies.recall_climb import bounds, cruise, grow, search_on
 from policies.recall_hints import hear, is_fresh, take_what_is_unused
 from policies.recall_log import SendLog
 from policies.recall_period import doubt_period
@@ -81,13 +81,23 @@ class Recall:
         self._origin = now
         self.state = State(log=SendLog(keep=2 * options.period), seed=seed, rate=options.start_rate)
         if remembered is not None and 0 <= remembered.age < HINT and 0 < remembered.limit < math.inf:
-            self.state.limit = remembered.limit
-            if remembered.age < FRESH:
-                cruise(self.state, options)
-            else:
-                self.state.rate = max(remembered.limit / 4, min(options.start_rate, remembered.limit))
+            self._begin_with(remembered)
         rate = self.state.rate
-        self._pace = Pace(refill_rate=rate, capacity=_capacity(rate), learned_limit=self.state.limit)
+        self._pace = Pace(
+            refill_rate=rate, capacity=_capacity(rate), learned_limit=self.state.limit, bounds=bounds(self.state)
+        )
+
+    def _begin_with(self, known: Remembered) -> None:
+        state, fresh = self.state, known.age < FRESH
+        if known.refused is not None and known.limit < known.refused < math.inf:
+            if fresh:
+                search_on(state, known.limit, known.refused)
+            return
+        state.limit = known.limit
+        if fresh:
+            cruise(state, self.options)
+        else:
+            state.rate = max(known.limit / 4, min(self.options.start_rate, known.limit))
 
     @property
     def pace(self) -> Pace:
@@ -196,6 +206,7 @@ class Recall:
             unresolved_limit=1 if blocked else None,
             held_until=held_until,
             learned_limit=state.limit,
+            bounds=bounds(state),
             reason=state.reason,
         )
 
@@ -236,6 +247,7 @@ class Recall:
             unresolved_limit=1 if blocked else None,
             held_until=now + load(float, snapshot.get("held_for")),
             learned_limit=policy.state.limit,
+            bounds=bounds(policy.state),
             reason=Reason(snapshot.get("reason")),
         )
         return policy

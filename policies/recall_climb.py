@@ -6,7 +6,7 @@ a jump of the clock or another bottleneck never raises anything.
 
 from __future__ import annotations
 
-from policies.contract import Reason
+from policies.contract import Bounds, Reason
 from policies.recall_probe import begin_probe, is_timed, verdict_of_probe
 from policies.recall_state import ENOUGH, NEVER, TRUSTED, Phase, RecallOptions, State
 
@@ -115,6 +115,18 @@ def _search(state: State, options: RecallOptions, busy: float) -> None:
         cruise(state, options)
     else:
         state.rate = (state.rate + state.high) / 2
+
+
+def search_on(state: State, low: float, high: float) -> None:
+    """Where an earlier run broke off: from the rate that held."""
+    state.phase, state.low, state.high, state.rate = Phase.SEARCH, low, high, low
+
+
+def bounds(state: State) -> Bounds | None:
+    """What is known of a limit that is still looked for."""
+    if state.phase is not Phase.SEARCH or state.limit is not None or not 0 < state.low < state.high:
+        return None
+    return Bounds(held=state.low, refused=state.high)
 
 
 def _contend(state: State, busy: float) -> None:

@@ -130,7 +130,7 @@ class _Virtual:
                 write=write,
                 upstream=upstream,
                 gates=Gates(limiter_maker(self.settings, charge), log),
-                meters=Meters(charge),
+                meters=Meters(charge, unsaid=upstream.dialect.unsaid_output),
                 defaults=self.defaults,
                 tally=tally,
                 stop=stop,

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ready import run_ready
+
 from policies.contract import JSON
 
 TIDEGATE = [sys.executable, "-m", "controller.start"]
@@ -57,7 +59,9 @@ def start(*arguments: str | Path, **more: object) -> subprocess.Popen[str]:
 
 
 def run(*arguments: str | Path, text: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
-    """`tidegate run ...` to its end. text: stdin."""
+    """`tidegate run ...` to its end, in a process that was imported before (`start` makes a new one). text: stdin."""
+    if not any(name.startswith("PYTHON") for name in more):
+        return run_ready(["run", *map(str, arguments)], environment(**more), text, PATIENCE)
     return subprocess.run(
         [*TIDEGATE, "run", *map(str, arguments)],
         input=text,

@@ -46,9 +46,12 @@ class Sender:
         scope: Scope = Scope.UNKNOWN,
         retry_after: float | None = None,
         hints: Hints = NOTHING,
+        limited_by: LimitedBy = LimitedBy.RATE,
+        owed: float = 0.0,
     ) -> Pace:
-        facts = self._facts(permit, LimitedBy.RATE)
-        refusal = Refused(**facts, scope=scope, retry_after=retry_after, hints=hints)  # type: ignore[arg-type]
+        facts = self._facts(permit, limited_by)
+        told = {"scope": scope, "retry_after": retry_after, "hints": hints, "owed": owed}
+        refusal = Refused(**facts, **told)  # type: ignore[arg-type]
         return self.policy.on(refusal)
 
     def run(self, until: float, passes: Callable[[float], bool], hints: Hints = NOTHING) -> None:

@@ -94,7 +94,7 @@ def test_c64_a_queue_without_end_is_noticed_from_its_waiting() -> None:
 
 @pytest.mark.parametrize("policy", ["recall", "aimd", "mimd", "gradient", "sprint"])
 def test_c64_whatever_the_policy_the_cap_on_attempts_in_flight_is_kept(policy: str) -> None:
-    out = wired(QUEUE, 150, policy=policy, max_in_flight=8)
+    out = wired(QUEUE, 60, policy=policy, max_in_flight=8)
     assert (out.exit, out.statistics["most_in_flight"]) == (Exit.OK, 8)
 
 

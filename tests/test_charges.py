@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.charges import UNKNOWN_OUTPUT, Asked, Charge, Meter, Meters, asked_of
+from controller.dialects.contract import Request
+from controller.dialects.table import dialect_for
 from controller.estimate import ANSWERS, KEPT, UNKNOWN, Content, Estimator, Quantile, Size, size_of
-from controller.outcome import Answer, Completed, Failed, Kind, Usage
+from controller.outcome import Answer, Completed, Failed, Kind, Throttled, Usage
 from controller.records import Prompt
-from policies.contract import JSON
+from policies.contract import JSON, Hints
 
 OK = Completed(answer=Answer(text="yes", finish_reason="stop", model=None, usage=None, body={}))
 CUT = Failed(kind=Kind.TRUNCATED, message="")
@@ -159,6 +162,72 @@ def test_each_way_of_booking_reserves_and_settles_as_its_provider_does(
     assert true_cost is not None
     assert true_cost["tokens"] == settled
     assert cost["requests"] == true_cost["requests"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("charge", "reserved", "settled"),
+    [
+        (Charge.LARGER, 4096, 4096),
+        (Charge.UP_FRONT, 4196, 4196),
+        (Charge.INPUT, 100, 100),
+        (Charge.PRODUCED, 160, 150),
+        (Charge.SETTLED, 4196, 150),
+    ],
+)
+def test_what_the_dialect_asks_for_is_booked_as_if_the_prompt_had_named_it(
+    charge: Charge, reserved: int, settled: int
+) -> None:
+    meter, one = taught(charge), asked(None)
+    meter.unsaid = 4096
+    cost = meter.reserve(one)
+    true_cost = meter.settle(one, cost, OK, Usage(input_tokens=100, output_tokens=50))
+    assert true_cost is not None
+    assert (cost["tokens"], true_cost["tokens"]) == (reserved, settled)
+    assert Meter(charge, unsaid=4096).reserve(asked(0))["output_tokens"] == 1, "embeddings have none"
+
+
+@pytest.mark.parametrize(("dialect", "unsaid"), [("anthropic", 4096), ("openai", None), ("gemini", None)])
+def test_the_output_that_a_dialect_asks_for_unasked_is_the_one_it_names(dialect: str, unsaid: int | None) -> None:
+    spoken = dialect_for(dialect, "http://x")
+    request = spoken.request("http://x", prompt({**said("x"), "model": "m"}))
+    assert isinstance(request, Request)
+    assert spoken.unsaid_output == unsaid
+    assert json.loads(request.body).get("max_tokens") == unsaid
+
+
+def refused_for_output(dimension: str = "output_tokens", remaining: float | None = 3904.0) -> Throttled:
+    hints = {"output_tokens": Hints(limit=8000.0, remaining=remaining)}
+    return Throttled(status=429, message="", dimension=dimension, hints=hints)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "most_output", "learned"),
+    [
+        (refused_for_output(), 4096, Charge.SETTLED),
+        (refused_for_output(), None, Charge.SETTLED),  # the dialect's 4,096
+        (refused_for_output(remaining=0.0), 4096, Charge.PRODUCED),  # as it should be
+        (refused_for_output(remaining=5000.0), 4096, Charge.PRODUCED),  # something else was the matter
+        (refused_for_output(remaining=None), 4096, Charge.PRODUCED),
+        (refused_for_output("requests"), 4096, Charge.PRODUCED),
+        (refused_for_output(), 300, Charge.PRODUCED),
+    ],
+)
+def test_a_refusal_although_enough_is_left_shows_that_max_tokens_is_booked(
+    outcome: Throttled, most_output: int | None, learned: Charge
+) -> None:
+    meter, one = taught(Charge.PRODUCED), asked(most_output)
+    meter.unsaid = 4096
+    meter.settle(one, meter.reserve(one), outcome, None)
+    assert meter.charge is learned
+    if learned is Charge.SETTLED:
+        assert meter.reserve(one)["output_tokens"] == 4096
+
+
+@pytest.mark.parametrize("charge", [charge for charge in Charge if charge is not Charge.PRODUCED])
+def test_no_refusal_changes_another_way_of_booking(charge: Charge) -> None:
+    meter, one = taught(charge), asked(4096)
+    meter.settle(one, meter.reserve(one), refused_for_output(), None)
+    assert meter.charge is charge
 
 
 def test_without_any_knowledge_the_output_is_max_tokens_or_the_documented_guess() -> None:

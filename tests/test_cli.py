@@ -511,7 +511,9 @@ def test_a_folder_that_shadows_a_package_of_ours_is_named(
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("")
     monkeypatch.chdir(tmp_path)  # python -m puts the current folder before all others
-    done = run("--help")
+    process = start("--help")
+    stdout, stderr = process.communicate(timeout=PATIENCE)
+    done = subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
     one_line_error(done, str(tmp_path / name), "pipx")
 
 

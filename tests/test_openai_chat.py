@@ -68,7 +68,7 @@ def classify(status: int, body: JSON | bytes, **headers: str) -> Outcome:
 
 
 @given(st.lists(documents, max_size=6), st.booleans(), st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_no_json_in_a_stream_makes_the_fold_raise(items: list[JSON], done: bool, named: bool) -> None:
     folding = DIALECT.fold()
     for item in items:

@@ -11,12 +11,12 @@ import pytest
 from attrs import frozen
 from command import write_prompts
 
-from controller import cli
 from controller.job import prepare
 from controller.settings import Settings
 from policies.contract import JSON
 from simulations.profile import load_profile, profile_names
 from simulations.provider import Provider
+from simulations.serving import simulated
 from simulations.virtual import VirtualRun, run_virtual
 
 
@@ -55,8 +55,9 @@ BACKLOGS: Mapping[str, Load] = {
     "deepseek?concurrency=20": Load(300, most_refused=4, max_tokens=None),
     "gemini-tier1": Load(300, most_refused=6, dialect="gemini", max_tokens=None, size=30_000),
     "openai-tier1": Load(500, most_refused=2, max_tokens=1000),
-    # The dialect asks for 4,096, of which two fit into the minute's 8,000: what is reserved is less than is booked.
-    "anthropic-tier1?slope_seconds=0": Load(40, most_refused=8, dialect="anthropic", max_tokens=None),
+    # The dialect asks for 4,096, of which two do not fit into the minute's 8,000, and books it as it is produced: the
+    # first refusal shows that this upstream does not.
+    "anthropic-tier1?slope_seconds=0": Load(40, most_refused=4, dialect="anthropic", max_tokens=None),
 }
 
 
@@ -112,5 +113,5 @@ def test_a_simulated_upstream_is_asked_in_its_own_dialect_unless_told_otherwise(
     settings = Settings(base_url=f"sim:{spec}", model="m", dialect=dialect, output=str(tmp_path / "r.jsonl"))
     with ExitStack() as stack:
         sources = (str(write_prompts(tmp_path / "p.jsonl", 1)),)
-        job = prepare(settings, sources, {}, stack, say=lambda _: None, simulate=cli._simulate, reread=lambda: settings)
+        job = prepare(settings, sources, {}, stack, say=lambda _: None, simulate=simulated, reread=lambda: settings)
         assert job.dialect.name == spoken

@@ -8,6 +8,7 @@ import pytest
 from recall_sender import START, Sender, at_cruise
 
 from policies.contract import (
+    Bounds,
     Hints,
     LimitedBy,
     Reason,
@@ -297,6 +298,31 @@ def test_a_limit_learnt_lately_is_used_at_once_later_from_a_quarter_and_an_old_o
     assert Sender(remembered=Remembered(limit=100.0, age=1200.0)).policy.pace.refill_rate == 25.0
     assert Sender(remembered=Remembered(limit=2.0, age=1200.0)).policy.pace.refill_rate == 2.0
     assert Sender(remembered=Remembered(limit=100.0, age=7200.0)).policy.pace.refill_rate == 5.0
+
+
+@pytest.mark.parametrize("limit", [8.5, 10.0, 14.0, 100.0])
+def test_a_search_that_was_broken_off_goes_on_where_it_was(limit: float) -> None:
+    cold, held = Sender(), 0.8 * limit
+    warm = Sender(remembered=Remembered(limit=held, age=60.0, refused=1.5 * limit))
+    assert (warm.phase, warm.policy.pace.refill_rate, warm.policy.pace.learned_limit) == (Phase.SEARCH, held, None)
+    assert warm.policy.pace.bounds == Bounds(held=held, refused=1.5 * limit)
+    for sender in (cold, warm):
+        sender.run_against(60.0, Gcra(Steps.constant(limit), burst=max(limit / 2, 1.0)))
+    assert warm.policy.pace.bounds is None
+    assert warm.limit == pytest.approx(limit, rel=0.1)
+    assert len(warm.refusals) < len(cold.refusals)
+    assert warm.accepted > (1.1 if limit >= 100.0 else 0.96) * cold.accepted, "slow start lives on the burst"
+
+
+def test_a_search_that_was_broken_off_long_ago_or_makes_no_sense_is_begun_anew() -> None:
+    assert Sender(remembered=Remembered(limit=50.0, age=1200.0, refused=70.0)).policy.pace == Sender().policy.pace
+    assert Sender(remembered=Remembered(limit=50.0, age=1.0, refused=40.0)).policy.pace.learned_limit == 50.0
+
+
+@pytest.mark.parametrize(("held", "refused"), [(0.0, 1.0), (2.0, 1.0), (1.0, math.inf), (math.nan, 1.0)])
+def test_bounds_that_bound_nothing_are_none(held: float, refused: float) -> None:
+    with pytest.raises(ValueError, match="bounds"):
+        Bounds(held=held, refused=refused)
 
 
 @pytest.mark.parametrize("kept", [{}, {"state": {}}, {"state": 3, "elapsed": 1.0}])

@@ -75,6 +75,7 @@ class Anthropic:
     about: About = ABOUT
     refuses_inside_200: bool = False
     charge: Charge = Charge.PRODUCED
+    unsaid_output: int | None = MOST_TOKENS
 
     def request(self, base_url: str, prompt: Prompt) -> Request | Failed:
         """Streamed unless the line said otherwise."""

@@ -70,6 +70,7 @@ class Dialect(Protocol):
     about: About
     refuses_inside_200: bool  # accept at the first payload that is no error, not at the headers
     charge: Charge  # how the provider books LLM tokens, as far as it says
+    unsaid_output: int | None  # LLM tokens asked for where the prompt does not say how many; None: it stays unsaid
 
     def request(self, base_url: str, prompt: Prompt) -> Request | Failed:
         """The request for a prompt, or why this dialect can't put it. `base_url` has no trailing slash."""

@@ -80,6 +80,7 @@ class Gemini:
     about: About = GOOGLE_AI
     refuses_inside_200: bool = False
     charge: Charge = Charge.INPUT
+    unsaid_output: int | None = None
     carry: Callable[[str], dict[str, str]] = google_key
     path: Callable[[str, str], str] = google_path  # of a model below a base URL
 

@@ -51,6 +51,7 @@ class OpenAIChat:
     about: About = OPENAI
     refuses_inside_200: bool = False
     charge: Charge = Charge.LARGER
+    unsaid_output: int | None = None
     asks_for_usage: bool = True  # by stream_options, where a server does not tell it unasked
     habits: Habits = ORDINARY
     prefix: Prefix | None = None

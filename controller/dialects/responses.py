@@ -53,6 +53,7 @@ class Responses:
     about: About = ABOUT
     refuses_inside_200: bool = False
     charge: Charge = Charge.LARGER
+    unsaid_output: int | None = None
     carry: Callable[[str], dict[str, str]] = bearer
     address: Callable[[str, str], str] = joined
 

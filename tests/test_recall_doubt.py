@@ -1,0 +1,105 @@
+"""What recall does not conclude: from windows shorter than its period, from late charges, from a short look."""
+
+from __future__ import annotations
+
+import pytest
+from recall_sender import START, Sender, at_cruise
+
+from policies.contract import LimitedBy, Settled
+from policies.recall_state import Phase
+from simulations.quota import FixedWindow
+from simulations.steps import Steps
+
+
+def settled(sender: Sender, permit: int, lasted: float) -> None:
+    """An attempt that was admitted `lasted` seconds ago is over."""
+    sender.policy.on(
+        Settled(
+            now=sender.now,
+            permit=permit,
+            admitted_at=sender.now - lasted,
+            cost=1.0,
+            limited_by=LimitedBy.RATE,
+            in_flight=1,
+            refill_rate=sender.policy.pace.refill_rate,
+            true_cost=1.0,
+        )
+    )
+
+
+def test_slow_start_is_half_as_fast_when_a_period_has_passed() -> None:
+    sender = Sender()
+    for _ in range(600):  # twice as fast as slow start begins, so that only doubling bounds it
+        sender.accept(sender.admit(LimitedBy.APP), limited_by=LimitedBy.APP)
+        sender.now += 0.1
+    sender.run(sender.now - START + 1.0, lambda _: True)  # the period ends
+    before, at = sender.policy.pace.refill_rate, sender.now
+    sender.run(at - START + 4.0, lambda _: True)
+    assert sender.policy.pace.refill_rate == pytest.approx(2 * before, rel=0.15)
+
+
+# -- windows shorter than the period
+
+
+def test_windows_of_ten_seconds_are_filled_to_nine_tenths() -> None:
+    sender = Sender()
+    sender.run_against(1200, FixedWindow(Steps.constant(60), 10.0, offset=START + 3))
+    assert sender.policy.state.brief
+    before = sender.accepted
+    sender.run_against(2400, FixedWindow(Steps.constant(60), 10.0, offset=START + 3))
+    assert sender.accepted - before >= 0.9 * 1200 * 6
+
+
+def test_a_long_block_ends_the_belief_in_brief_windows() -> None:
+    sender = at_cruise(10.0)
+    sender.policy.state.brief = True
+    pace = sender.refuse(sender.admit())
+    while sender.policy.state.block is not None:
+        sender.now = pace.held_until
+        permit = sender.admit()
+        pace = sender.refuse(permit) if sender.now < START + 110 else sender.accept(permit)
+    assert not sender.policy.state.brief
+
+
+# -- what is charged after it was let in
+
+
+@pytest.mark.parametrize("owed", [0.0, 100.0])
+def test_a_bucket_that_pays_debts_is_shut_for_long_without_being_a_window(owed: float) -> None:
+    sender = at_cruise(10.0)
+    pace = sender.refuse(sender.admit(), owed=owed)
+    for _ in range(3):
+        sender.now = pace.held_until
+        pace = sender.refuse(sender.admit())
+    sender.now = pace.held_until
+    sender.accept(sender.admit())
+    assert (sender.policy.state.windows == 0) is (owed > 0)
+
+
+def test_refusals_until_all_is_charged_that_was_let_in_before_a_cut_are_of_that_cut() -> None:
+    sender = at_cruise(10.0)
+    for permit in range(60):
+        settled(sender, permit, lasted=20.0)
+    sender.now = sender.refuse(sender.admit(), owed=50.0).held_until
+    cut = sender.accept(sender.admit()).refill_rate
+    for _ in range(3):
+        sender.run(sender.now - START + 2.0, lambda _: True)
+        pace = sender.refuse(sender.admit(), owed=50.0)
+        assert pace.unresolved_limit == 1
+        sender.now = pace.held_until
+        assert sender.accept(sender.admit()).refill_rate == cut
+    sender.run(sender.now - START + 40.0, lambda _: True)
+    assert sender.refuse(sender.admit(), owed=50.0).refill_rate < cut
+
+
+# -- another limit had held things back
+
+
+def test_a_refusal_soon_after_another_limit_held_things_back_cuts_little_and_means_no_others() -> None:
+    sender = at_cruise(10.0)
+    for cut in range(1, 5):
+        sender.now = sender.refuse(sender.admit(), limited_by=LimitedBy.OTHER).held_until
+        sender.accept(sender.admit())
+        assert sender.limit == pytest.approx(10.0 * 0.96**cut, rel=0.01)
+        sender.run(sender.now - START + 5.0, lambda _: True)
+    assert sender.phase is Phase.CRUISE

@@ -48,6 +48,8 @@ class Ending:
         """Make the results durable, recount them, write the summary; the exit code and the last lines."""
         lines = self._remarks()
         try:
+            if (loss := self.store.journal.look_after_now()) is not None and self.stop.reason != loss.words:
+                lines.append(loss.words)
             self.store.journal.sync_now()
         except JournalError as error:
             code, lines = Exit.LOCAL_IO, [*lines, str(error)]

@@ -109,8 +109,14 @@ class Journal:
         """What became of the file if its name leads to it no more: it has been seen to. Raises JournalError."""
         if self._output is None or not self.resumable or has_its_name(self._output.fd, self.name):
             return None
+        return await trio.to_thread.run_sync(self.look_after_now)
+
+    def look_after_now(self) -> Loss | None:
+        """As `look_after`, in this thread."""
+        if self._output is None or not self.resumable or has_its_name(self._output.fd, self.name):
+            return None
         try:
-            return await trio.to_thread.run_sync(self._output.rescue, self.name)
+            return self._output.rescue(self.name)
         except OSError as error:
             self._cause = error
             raise JournalError(self.name, error) from error

@@ -213,11 +213,23 @@ def test_results_that_were_there_twice_are_told_and_so_are_those_that_vanished(t
         process = start(prompts, "--base-url", slow, "--model", "m", "-o", out)
         while statistics(slow)["in_flight"] == 0:
             time.sleep(0.02)
-        out.unlink()
+        os.truncate(out, 0)
         _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 5
-    assert "missing 4, double 0" in errors
+    assert "missing 3, double 0" in errors
     assert "was changed while the run wrote to it" in errors
+
+
+def test_a_file_that_is_removed_in_the_last_moment_comes_back_all_the_same(tmp_path: Path) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 1), tmp_path / "r.jsonl"
+    with upstream("steady?latency=0.1") as url:
+        process = start(prompts, "--base-url", url, "--model", "m", "-o", out)
+        while not statistics(url)["in_flight"]:
+            time.sleep(0.005)
+        out.unlink()
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, len(results(out))) == (0, 1)
+    assert "put back as it was" in errors
 
 
 def test_failed_prompts_are_tried_again_only_if_so_wished(tmp_path: Path, quick: str) -> None:

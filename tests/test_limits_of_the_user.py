@@ -8,6 +8,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+import trio
 from command import results, run, upstream, write_prompts
 from hypothesis import given
 from hypothesis import strategies as st
@@ -193,3 +194,20 @@ def test_a_budget_of_money_stops_the_run_resumably(tmp_path: Path) -> None:
     assert len(results(out)) == 100
     refused = run(prompts, "--base-url", "http://127.0.0.1:9/v1", "--model", "no-such", "--max-cost", "1")
     assert (refused.returncode, "no price" in refused.stderr) == (2, True)
+
+
+# -- the clock on the wall
+
+
+@pytest.mark.parametrize("step", [-7200.0, 7200.0])
+@pytest.mark.parametrize("hint", ["5", "Tue, 14 Nov 2023 22:13:26 GMT"])
+def test_a_wall_clock_that_is_set_changes_no_wait(step: float, hint: str) -> None:
+    def wall() -> float:
+        now = trio.current_time()
+        return WALL + now + (step if now > 1.0 else 0.0)
+
+    refusal = error({"error": {"message": "Rate limit reached."}}, 429, retry_after=hint)
+    out = wired([refusal, FINE], 3, wall_clock=wall)
+    assert (out.exit, len(out.results)) == (Exit.OK, 3)
+    assert 5.0 <= out.gaps[0] <= 7.0
+    assert out.elapsed < 15.0

@@ -190,7 +190,7 @@ async def _write(parts: Parts, outbox: Outbox, scope: trio.CancelScope) -> None:
 
 async def _watch_for_hope(parts: Parts) -> None:
     """No sign of life for give_up_after, although it was asked, parks the run."""
-    patience, tally, warned = parts.settings.give_up_after, parts.tally, float("-inf")
+    patience, tally, warned = parts.settings.give_up_after, parts.tally, 0.0
     while True:
         now = trio.current_time()
         if tally.in_hand == 0 or tally.attempts == tally.hopeful_attempts or parts.gates.answering():

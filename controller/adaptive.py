@@ -121,8 +121,9 @@ class AdaptiveBucket:
     def short(self, cost: float, now: float) -> None:
         """The upstream had less than such a cost: so have we. Where it refused in spite of savings, save up less."""
         rate = self.bucket.refill_rate
-        if self.saved_up and self.bucket.empty(now) - cost / self.unit > LEAST_SAVED * rate:
-            self.saved_up = max(self.saved_up / 2, LEAST_SAVED)
+        too_much = (self.bucket.empty(now) - cost / self.unit) / rate if self.saved_up else 0.0
+        if too_much > LEAST_SAVED:
+            self.saved_up = max(self.saved_up - too_much, LEAST_SAVED)
             self.bucket.set_pace(rate, self._capacity(self.pace, rate), now)
 
     def use(self, cost: float, now: float) -> None:

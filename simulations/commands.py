@@ -102,7 +102,9 @@ def with_peers(tasks: Sequence[Task]) -> list[Task]:
         found += (there := list(group))
         scenario, names = there[0].scenario, {task.contender for task in there}
         for name in dict.fromkeys([*registry.BUILT_IN, *PEERS]):
-            if name not in names and name != "fixed":  # it is told a rate; fixed-80 is told the limit
+            # fixed is told a rate, and fixed-80 the limit; cookbook's script has to be told one as well.
+            told = name != "fixed" and (name != "cookbook" or scenario.limits_at(0.0))
+            if name not in names and told:
                 world = _shortened(scenario) if name in HAMMERING else scenario
                 seeds = {task.seed for task in there} if name == DEFAULT_POLICY else {there[0].seed}
                 found += (evolve(there[0], contender=name, scenario=world, seed=seed) for seed in sorted(seeds))

@@ -37,7 +37,7 @@ class Street:
 
 
 @settings(deadline=None)
-@given(st.integers(1, 60), st.floats(0.05, 2.0), st.integers(0, 2**32))
+@given(st.integers(2, 60), st.floats(0.05, 2.0), st.integers(0, 2**32))
 def test_a_limit_on_concurrency_is_found_within_a_few_refusals(k: int, pause: float, seed: int) -> None:
     street, crowd, found = Street(Random(seed), 10.0), Crowd(), None
     turns, was_refused = 0, False

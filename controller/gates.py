@@ -38,7 +38,10 @@ def limiter_maker(settings: Settings, charge: Charge = Charge.LARGER) -> MakeLim
     late = {"tokens", "output_tokens"} if charge in LATE else set()
 
     def policy(now: float, remembered: Remembered | None = None) -> Policy:
-        return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=remembered)
+        try:
+            return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=remembered)
+        except ValueError:  # a stranger's code that does not bear what it is told of earlier runs
+            return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=None)
 
     def make(now: float, lessons: Lessons, spent: Mapping[str, Spending]) -> Limiter:
         known = {name: limit for name, limit in lessons.limits.items() if now - limit.at < HINT}

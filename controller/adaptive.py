@@ -58,7 +58,8 @@ class AdaptiveBucket:
     pace: Pace = field(init=False)  # in force, and sound whatever the policy says
     _to_be_told: bool = field(default=False, init=False)  # the fault has not been returned as a reason yet
     _restated: bool = field(default=False, init=False)
-    _stated: float | None = field(default=None, init=False)  # units/s, by a header
+    _stated: float | None = field(default=None, init=False)  # units/s, by a header, and
+    _is_timed: bool = field(default=False, init=False)  # it said for how long; else the policy may know better
     worth: float = field(default=1.0, init=False)  # of a reservation, when it is settled
     _weighed: Worth = field(factory=Worth, init=False)
     _used: float = field(default=0.0, init=False)  # units admitted, forgotten at 1 / MEMORY
@@ -104,7 +105,7 @@ class AdaptiveBucket:
         """It is over: what it used beyond its reservation becomes a debt, what it did not use comes back by and by."""
         more = true_cost - reserved
         self.ledger.settled += true_cost
-        if more or self._weighed.is_known:
+        if true_cost and (more or self._weighed.is_known):
             self.worth = self._weighed.weigh(reserved, true_cost)
         if more > 0:
             self.ledger.charged += more
@@ -121,8 +122,9 @@ class AdaptiveBucket:
     def short(self, cost: float, now: float) -> None:
         """The upstream had less than such a cost: so have we. Where it refused in spite of savings, save up less."""
         rate = self.bucket.refill_rate
-        if self.saved_up and self.bucket.empty(now) - cost / self.unit > LEAST_SAVED * rate:
-            self.saved_up = max(self.saved_up / 2, LEAST_SAVED)
+        too_much = (self.bucket.empty(now) - cost / self.unit) / rate if self.saved_up else 0.0
+        if too_much > LEAST_SAVED:
+            self.saved_up = max(self.saved_up - too_much, LEAST_SAVED)
             self.bucket.set_pace(rate, self._capacity(self.pace, rate), now)
 
     def use(self, cost: float, now: float) -> None:
@@ -162,7 +164,7 @@ class AdaptiveBucket:
         """What headers tell in requests or LLM tokens, as a policy wants it."""
         if self.headroom < 1.0 and hints.limit is not None and 0 < hints.limit < math.inf:
             stated = hints.limit / (hints.period or PERIOD) / self.unit
-            self._stated, self._restated = stated, stated != self._stated
+            self._stated, self._restated, self._is_timed = stated, stated != self._stated, hints.period is not None
         if self.unit == 1.0:
             return hints
         limit, remaining = hints.limit, hints.remaining
@@ -257,5 +259,6 @@ class AdaptiveBucket:
         """The most that the user allows, in units/s: the ceiling, or the headroom below what the limit seems to be."""
         if self.headroom == 1.0:
             return self.ceiling
-        limits = [limit for limit in (self._stated, pace.learned_limit) if limit is not None and limit > 0]
+        stated = self._stated if self._is_timed or pace.learned_limit is None else None
+        limits = [limit for limit in (stated, pace.learned_limit) if limit is not None and limit > 0]
         return min([self.ceiling, *(self.headroom * limit for limit in limits)])

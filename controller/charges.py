@@ -29,8 +29,8 @@ from math import ceil
 
 from attrs import define, field, frozen
 
-from controller.estimate import Estimator, Size, size_of
-from controller.outcome import Completed, Outcome, Throttled, Usage
+from controller.estimate import MOST, Estimator, Size, size_of
+from controller.outcome import Completed, Failed, Kind, Outcome, Throttled, Usage
 from controller.records import Prompt
 from policies.contract import JSON
 
@@ -52,6 +52,7 @@ class Charge(Enum):
     SETTLED = "settled"
 
 
+UNTOUCHED = (Kind.PROMPT, Kind.FATAL)  # turned away before any LLM token was looked at
 LATE = (Charge.PRODUCED, Charge.SETTLED)  # what a prompt says nothing of is charged after it was let in
 CHARGES = tuple(charge.value for charge in Charge)
 
@@ -82,12 +83,15 @@ class Meter:
         if isinstance(outcome, Throttled):
             self._hear(asked, reserved, outcome)
         if usage is None:
-            return None
+            turned_away = isinstance(outcome, Failed) and outcome.kind in UNTOUCHED and outcome.sent
+            return {"tokens": 0.0, "input_tokens": 0.0, "output_tokens": 0.0} if turned_away else None
         whole = isinstance(outcome, Completed)
         if whole:
             self._learn(asked, reserved, usage)
-        input_tokens = usage.input_tokens or int(reserved["input_tokens"])
-        output_tokens = usage.output_tokens if whole else None  # of a stream that broke off nobody knows the rest
+        input_tokens = min(usage.input_tokens or int(reserved["input_tokens"]), MOST)
+        output_tokens = (
+            min(usage.output_tokens or 0, MOST) if whole and usage.output_tokens is not None else None
+        )  # of a stream that broke off nobody knows the rest
         booked = self.charge in (Charge.UP_FRONT, Charge.LARGER) and self._most(asked) is not None
         if booked or output_tokens is None:
             output_tokens = int(reserved["output_tokens"])
@@ -128,8 +132,9 @@ class Meter:
         }
 
     def _learn(self, asked: Asked, reserved: Cost, usage: Usage) -> None:
-        self.estimator.learn_input(asked.size, int(reserved["input_tokens"]), usage.input_tokens or 0)
-        self.estimator.learn_output(usage.output_tokens or 0)
+        counted = min(usage.input_tokens or 0, MOST), min(usage.output_tokens or 0, MOST)
+        self.estimator.learn_input(asked.size, int(reserved["input_tokens"]), counted[0])
+        self.estimator.learn_output(counted[1])
 
 
 @define(eq=False)
@@ -192,7 +197,7 @@ def asked_of(prompt: Prompt, sizer: Sizer | None = None) -> Asked:
     found = [request.get(name) for name in OUTPUT_LIMITS]
     found += [config.get("maxOutputTokens")] if isinstance(config, dict) else []
     most = next((_count(value) for value in found if _count(value)), None)
-    return Asked(size=size, most_output=None if most is None else most * max(_count(request.get("n")), 1))
+    return Asked(size=size, most_output=None if most is None else min(most * max(_count(request.get("n")), 1), MOST))
 
 
 def _count(value: JSON) -> int:

@@ -5,6 +5,10 @@ at least k. Under a limit on a rate the two overlap: attempts are accepted with 
 refused with, since streams last as long as they please. So a limit of k is believed when TURNS times in a row a refusal
 was followed by acceptances, all of them below k and all refusals from k on, and each time the place below k was taken:
 a policy that sends in bursts is refused at the top of each, but its bursts are not all alike.
+
+Paced sending with answers that all take the same time looks like it, too: what is in flight is always the same then. So
+what was believed is put to the test soon (controller.room): an attempt that is let through with k others open disproves
+it. Of one at a time there would be no such test where answers come whole, so it is never believed.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ class Crowd:
     """beside: other attempts open, of an accepted one at least, of a refused one at most so many."""
 
     _turns: deque[tuple[int, int]] = field(factory=lambda: deque(maxlen=TURNS))  # least refused, most accepted
+    _needed: int = TURNS
     _least: int | None = None  # beside a refused one, since the last acceptance
     _most: int = -1  # beside an accepted one, since the last refusal
 
@@ -36,15 +41,16 @@ class Crowd:
             self._turns.append((self._least, self._most))
             self._least, self._most = None, -1
         self._least = beside if self._least is None else min(beside, self._least)
-        if len(self._turns) < TURNS:
+        if len(self._turns) < self._needed:
             return None
         refused, accepted = [self._least, *(least for least, _ in self._turns)], [most for _, most in self._turns]
         fits = min(refused)
         near = fits // NEAR
-        is_one = max(accepted) < fits and max(refused) <= fits + near and min(accepted) >= fits - 1 - near
+        is_one = fits > 1 and max(accepted) < fits and max(refused) <= fits + near and min(accepted) >= fits - 1 - near
         return fits if is_one else None
 
-    def forget(self) -> None:
-        """Begin anew."""
-        self._turns.clear()
+    def doubt(self) -> None:
+        """What it had come to was wrong: begin anew, and believe twice as hard."""
+        self._needed *= 2
+        self._turns = deque(maxlen=self._needed)
         self._least, self._most = None, -1

@@ -22,6 +22,8 @@ from attrs import define, field, frozen
 
 from policies.contract import JSON
 
+MOST = 10**9  # LLM tokens that anything is counted for; no prompt and no answer has so many
+
 
 class Content(Enum):
     """What most of a prompt is; each kind learns for itself."""

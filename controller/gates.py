@@ -70,7 +70,10 @@ def policy_maker(settings: Settings) -> MakePolicy:
     options = registry.make_options(policy_class, dict(pair(each) for each in settings.policy_option))
 
     def policy(now: float, remembered: Remembered | None = None) -> Policy:
-        return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=remembered)
+        try:
+            return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=remembered)
+        except ValueError:  # a stranger's code that does not bear what it is told of earlier runs
+            return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=None)
 
     return policy
 

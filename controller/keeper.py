@@ -71,7 +71,7 @@ def limits_of(limiter: Limiter, now: float) -> dict[str, Limit]:
         pace, unit, tested_at = dimension.pace, dimension.unit, dimension.tested_at
         if tested_at is None:
             continue
-        if pace.learned_limit is not None and 0 < pace.learned_limit < float("inf"):
+        if pace.learned_limit is not None and 0 < pace.learned_limit * unit < float("inf"):
             limits[name] = Limit(limit=pace.learned_limit * unit, unit=unit, at=tested_at)
         elif pace.learned_limit is None and pace.bounds is not None:
             held, refused = pace.bounds.held * unit, pace.bounds.refused * unit

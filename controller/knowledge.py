@@ -151,6 +151,9 @@ class Account:
             runs={number: run for number, run in runs.items() if abs(now - run.at) < 2 * MINUTE},
         )
 
+    def __bool__(self) -> bool:
+        return bool(self.models or self.runs)
+
     def spent(self, model: str, now: float) -> dict[str, Spending]:
         """What all runs together may have sent to a model in the last minute, by dimension."""
         return _together(run.spent(model, now) for run in self.runs.values())

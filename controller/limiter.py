@@ -207,7 +207,11 @@ class Limiter:
     def _owed(self, name: str) -> float:
         """Units that the upstream may yet charge for what is in flight, from before the dimension woke, too."""
         dimension = self.dimensions[name]
-        return dimension.expected(sum(each.cost[name] for each in self._open.values())) if dimension.late else 0.0
+        if not (dimension.late and self._open):
+            return 0.0
+        booked_all = name in next(iter(self._open.values())).limited_by  # the oldest, and so all of them
+        reserved = dimension.ledger.in_flight if booked_all else sum(each.cost[name] for each in self._open.values())
+        return dimension.expected(reserved)
 
     def _lost(
         self, booking: Booking, outcome: Failed, true_cost: Cost | None, in_flight: int, now: float

@@ -104,6 +104,8 @@ class Memory:
         with self._saying_faults(), self._locked():
             book = self._read()
             theirs = book.accounts.get(self._name(book), Account())
+            recent = {name: account.plus(Account(), wall) for name, account in book.accounts.items()}
+            book = evolve(book, accounts={name: account for name, account in recent.items() if account})
             self._write(book, theirs.plus(mine, wall))
 
     def _forget(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from policies.contract import Bounds, Pace
+from policies.contract import Bounds, Pace, Reason
 
 
 def sound(pace: Pace) -> Pace:
@@ -17,6 +17,10 @@ def sound(pace: Pace) -> Pace:
         raise ValueError(f"capacity is {pace.capacity!r}")
     if not pace.held_until < math.inf:  # NaN, too
         raise ValueError(f"held_until is {pace.held_until!r}")
+    if not (pace.learned_limit is None or pace.learned_limit >= 0):  # NaN is not, and a word raises TypeError
+        raise ValueError(f"learned_limit is {pace.learned_limit!r}")
+    if not isinstance(pace.reason, Reason):
+        raise TypeError(f"reason is {pace.reason!r}")
     if not (pace.bounds is None or isinstance(pace.bounds, Bounds)):
         raise TypeError(f"bounds are {pace.bounds!r}")
     for limit in (pace.in_flight_limit, pace.unresolved_limit):

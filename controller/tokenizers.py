@@ -21,12 +21,11 @@ from typing import Protocol
 
 from attrs import define
 
-from controller.estimate import Content, Size, size_of
+from controller.estimate import MOST, Content, Size, size_of
 from policies.contract import JSON
 from policies.words import did_you_mean, in_one_line
 
 GROUP = "tidegate.token_estimators"
-MOST = 10**9  # LLM tokens; no prompt has so many
 
 
 class TokenEstimator(Protocol):

@@ -20,6 +20,7 @@ from simulations.scenario import DEFAULT_POLICY, FEEDBACK, Scenario
 from simulations.scenario_files import load_scenario, scenario_names
 
 HAMMERING = frozenset({"naive", "sdk-2-retries", "sdk-10-retries"})  # a hundred refusals for each acceptance
+COUNTING_BOTH = frozenset({"cookbook", "curator"})
 HAMMERING_SECONDS = 300.0
 BROKEN = 1  # exit code: a bound does not hold
 
@@ -102,11 +103,21 @@ def with_peers(tasks: Sequence[Task]) -> list[Task]:
         found += (there := list(group))
         scenario, names = there[0].scenario, {task.contender for task in there}
         for name in dict.fromkeys([*registry.BUILT_IN, *PEERS]):
-            if name not in names and name != "fixed":  # it is told a rate; fixed-80 is told the limit
+            if name not in names and _belongs(name, scenario):
                 world = _shortened(scenario) if name in HAMMERING else scenario
                 seeds = {task.seed for task in there} if name == DEFAULT_POLICY else {there[0].seed}
                 found += (evolve(there[0], contender=name, scenario=world, seed=seed) for seed in sorted(seeds))
     return found
+
+
+def _belongs(name: str, scenario: Scenario) -> bool:
+    """Whom a scenario says something about: fixed is told a rate, cookbook must be told a limit (and fixed-80 is).
+
+    Where LLM tokens are counted, too, it is the policies and the peers that count both.
+    """
+    if name == "cookbook":
+        return bool(scenario.limits_at(0.0))
+    return name != "fixed" and (not scenario.is_mixed or name not in PEERS or name in COUNTING_BOTH)
 
 
 def _shortened(scenario: Scenario) -> Scenario:

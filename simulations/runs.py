@@ -74,6 +74,8 @@ def run_task(task: Task) -> Result:
 def maker_of(contender: str, scenario: Scenario) -> Callable[[Seat], Client]:
     """How to make such a client; raises ValueError for one that there is not or that can't be made."""
     if contender in PEERS:
+        if contender == "cookbook" and not scenario.limits_at(0.0):
+            raise ValueError(f"{scenario.name}: cookbook has to be told a limit, and there is none on a rate")
         return PEERS[contender]
     options: Mapping[str, str] = scenario.options if contender == scenario.policy else {}
     known = [*registry.names(), *PEERS]

@@ -16,7 +16,8 @@ from controller.limiter import Limiter
 from controller.outcome import Answer, Completed, Failed, Kind, Throttled
 from controller.permits import Blocked, Booking, Wait
 from policies.aimd import Aimd, AimdOptions
-from policies.contract import JSON, Accepted, Admitted, Event, LimitedBy, Pace, Reason, Refused, Settled, Unknown
+from policies.contract import JSON, Accepted, Admitted, Event, Hints, LimitedBy, Pace, Reason, Refused, Settled, Unknown
+from policies.fixed import Fixed, FixedOptions
 
 GOOD = Pace(refill_rate=20.0, capacity=1.5)
 OK = Completed(answer=Answer(text="", finish_reason="stop", model=None, usage=None, body={}))
@@ -82,6 +83,9 @@ BAD = [
     evolve(GOOD, capacity=math.nan),
     evolve(GOOD, held_until=math.nan),
     evolve(GOOD, held_until=math.inf),
+    evolve(GOOD, learned_limit=math.nan),
+    evolve(GOOD, learned_limit="fast"),  # type: ignore[arg-type]
+    evolve(GOOD, reason="mood"),  # type: ignore[arg-type]
     evolve(GOOD, unresolved_limit=math.nan),  # type: ignore[arg-type]  # as above
     None,
     7.5,
@@ -220,3 +224,24 @@ def test_a_limiter_keeps_to_the_pace_in_force_whatever_changed_in_it(answers: li
         limiter.settle(booking, OK, now)
         assert limiter.held_until == bucket.pace.held_until
         assert limiter.statistics(now).probing == (bucket.pace.unresolved_limit is not None)
+
+
+@pytest.mark.parametrize(("used", "left"), [(0.0, 5.0), (300.0, 30.0), (590.0, 60.0)])
+def test_where_the_upstream_had_less_saved_up_the_difference_is_not_saved_up_again(used: float, left: float) -> None:
+    policy = Fixed(FixedOptions(refill_rate=10.0, capacity=1.0), seed=0, now=0.0)
+    bucket = AdaptiveBucket(policy, 0.0, saved_up=60.0)
+    bucket.delay(1.0, 1000.0)  # long enough to fill it
+    bucket.take(used, 1000.0)
+    bucket.short(1.0, 1000.0)
+    assert bucket.saved_up == pytest.approx(left)
+    assert bucket.delay(1.0, 1000.0) > 0
+    assert bucket.delay(1.0, 2000.0) == 0
+
+
+@pytest.mark.parametrize(("period", "most"), [(None, 0.8 * 6.0), (60.0, 0.8 * 1.0)])
+def test_headroom_is_of_what_the_policy_learned_where_no_header_says_for_how_long_a_limit_is(
+    period: float | None, most: float
+) -> None:
+    bucket = AdaptiveBucket(Scripted(pace=evolve(GOOD, learned_limit=6.0)), 0.0, headroom=0.8)
+    bucket.tell(event(Accepted, hints=bucket.in_units(Hints(limit=60.0, remaining=50.0, reset=5.0, period=period))))
+    assert bucket.bucket.refill_rate == pytest.approx(most)

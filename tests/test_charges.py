@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.charges import UNKNOWN_OUTPUT, Asked, Charge, Meter, Meters, asked_of
 from controller.dialects.contract import Request
 from controller.dialects.table import dialect_for
-from controller.estimate import ANSWERS, KEPT, UNKNOWN, Content, Estimator, Quantile, Size, size_of
+from controller.estimate import ANSWERS, KEPT, MOST, UNKNOWN, Content, Estimator, Quantile, Size, size_of
 from controller.outcome import Answer, Completed, Failed, Kind, Throttled, Usage
 from controller.records import Prompt
 from policies.contract import JSON, Hints
@@ -272,3 +272,21 @@ def test_the_error_of_the_estimates_is_said_at_the_end() -> None:
     one, meter = asked(None), meters.of(prompt({"model": "m"}))
     meter.settle(one, meter.reserve(one), OK, Usage(input_tokens=100, output_tokens=1))
     assert meters.words() == ["input tokens: 120 estimated, 100 counted (+20 %)"]
+
+
+@pytest.mark.parametrize("kind", [Kind.PROMPT, Kind.FATAL])
+@pytest.mark.parametrize("charge", list(Charge))
+def test_what_is_turned_away_before_it_is_looked_at_costs_no_llm_tokens(charge: Charge, kind: Kind) -> None:
+    meter, asked = Meter(charge), asked_of(prompt(said("word " * 10_000)))
+    came_to = meter.settle(asked, meter.reserve(asked), Failed(kind=kind, message="too large"), None)
+    assert came_to == {"tokens": 0.0, "input_tokens": 0.0, "output_tokens": 0.0}
+
+
+@pytest.mark.parametrize("charge", list(Charge))
+def test_a_number_that_no_machine_holds_is_only_a_large_one(charge: Charge) -> None:
+    meter, asked = Meter(charge), asked_of(prompt({**said("x"), "max_tokens": 10**400, "n": 10**400}))
+    reserved = meter.reserve(asked)
+    assert max(reserved.values()) <= 3 * MOST
+    told = Usage(input_tokens=10**400, output_tokens=10**400)
+    assert max((meter.settle(asked, reserved, OK, told) or {}).values()) <= 3 * MOST
+    assert max(meter.reserve(asked).values()) <= 3 * MOST

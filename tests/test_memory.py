@@ -383,6 +383,17 @@ def test_forget_drops_all_models_of_this_key_and_leaves_other_keys_and_what_was_
     assert Memory.open(tmp_path, URL, "sk-other", print).lessons("m", 0.0)
 
 
+def test_accounts_that_nobody_has_renewed_for_long_are_dropped_as_tokens_that_expire_leave_one_an_hour(
+    tmp_path: Path,
+) -> None:
+    for hour in range(5):
+        Memory.open(tmp_path, URL, f"token-{hour}", print).keep(lessons_at(), None, now=100.0)
+    fresh = memory(tmp_path)
+    fresh.wall_clock = lambda: time.time() + 2 * KEPT
+    fresh.keep(lessons_at(), None, now=100.0)
+    assert len(json.loads((tmp_path / NAME).read_text())["accounts"]) == 1
+
+
 def test_an_older_writing_that_comes_late_undoes_nothing(tmp_path: Path) -> None:
     opened = memory(tmp_path)
     ended = Run(at=200.0, ended=True, ceilings={"requests": 60.0})

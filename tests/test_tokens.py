@@ -15,7 +15,7 @@ from controller.bucket import SPREAD, TokenBucket
 from controller.ceiling import GUARD, PERIOD, Ceiling
 from controller.dormant import Dormant
 from controller.gates import limiter_maker
-from controller.knowledge import Lessons
+from controller.knowledge import Lessons, Limit
 from controller.limiter import Limiter
 from controller.outcome import Answer, Completed, Failed, Kind, Outcome, Throttled
 from controller.permits import Booking, Cost, Wait
@@ -455,3 +455,31 @@ def test_a_limit_of_four_at_once_is_found_and_cuts_no_rate() -> None:
     assert done >= 0.95 * 600.0 * 4 / 1.03
     assert refused <= 0.01 * (done + refused) + 60, "those of the start, and then one in 200"
     assert limiter.statistics(now).refill_rate == {"requests": 1000.0}
+
+
+def test_a_prompt_that_is_too_large_for_the_upstream_holds_up_nobody_behind_it() -> None:
+    tokens = AdaptiveBucket(Fixed(FixedOptions(refill_rate=500.0, capacity=1.0), seed=0, now=0.0), 0.0)
+    limiter = Limiter(
+        {"requests": AdaptiveBucket(Fixed(FixedOptions(refill_rate=100.0), seed=0, now=0.0), 0.0), "tokens": tokens}, 10
+    )
+    booking = admitted(limiter, 1_200_000.0, 0.0)
+    turned_away = {"tokens": 0.0, "input_tokens": 0.0, "output_tokens": 0.0}
+    limiter.settle(booking, Failed(kind=Kind.PROMPT, message="too large"), 0.1, true_cost=turned_away)
+    wait = limiter.admit(cost_of(100.0), 3.0)
+    assert isinstance(wait, Booking), wait
+    assert tokens.worth == 1.0, "it says nothing of what reservations are worth"
+
+
+class Forgetful(Fixed):
+    """A stranger's policy that does not bear to be told of earlier runs."""
+
+    def __init__(self, options: FixedOptions, *, seed: int, now: float, remembered: Remembered | None = None) -> None:
+        if remembered is not None:
+            raise KeyError("earlier")
+        super().__init__(options, seed=seed, now=now)
+
+
+def test_a_policy_that_does_not_bear_what_earlier_runs_learned_begins_without() -> None:
+    make = limiter_maker(Settings(policy=f"{__name__}:Forgetful", policy_option=("refill_rate=7",)))
+    lessons = Lessons(limits={"requests": Limit(limit=3.0, unit=1.0, at=0.0)})
+    assert make(1.0, lessons, {}).statistics(1.0).refill_rate["requests"] == 7.0

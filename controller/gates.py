@@ -19,6 +19,7 @@ from controller.permits import Decision
 from controller.records import Prompt
 from controller.room import CONCURRENCY, Room
 from controller.settings import Settings
+from controller.soundness import Unmade
 from policies import registry
 from policies.contract import Policy, Reason, Remembered
 
@@ -40,8 +41,8 @@ def limiter_maker(settings: Settings, charge: Charge = Charge.LARGER) -> MakeLim
     def policy(now: float, remembered: Remembered | None = None) -> Policy:
         try:
             return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=remembered)
-        except ValueError:  # a stranger's code that does not bear what it is told of earlier runs
-            return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=None)
+        except ValueError as error:  # it may not bear what it is told of earlier runs
+            return Unmade(error)
 
     def make(now: float, lessons: Lessons, spent: Mapping[str, Spending]) -> Limiter:
         known = {name: limit for name, limit in lessons.limits.items() if now - limit.at < HINT}
@@ -67,7 +68,7 @@ def limiter_maker(settings: Settings, charge: Charge = Charge.LARGER) -> MakeLim
             limiter.ceilings[name].take_over(spent[name])
         return limiter
 
-    make(0.0, Lessons(), {})  # a stranger's policy that can't even be made is better known now
+    registry.instance(policy_class, options, seed=settings.seed, now=0.0)  # better known now, if it can't even be made
     return make
 
 

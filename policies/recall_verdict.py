@@ -155,13 +155,9 @@ def _is_brief(state: State, options: RecallOptions, found: Evidence) -> bool:
 
     Beside others the first count is only a share, but then the window is shut until its period is over.
     """
-    sent_at, since = found.block.sent_at, state.young_until
-    again = state.log.accepted(since, sent_at)
-    return (
-        sent_at - since > 0
-        and found.ended_at - since < BRIEF * options.period
-        and again > AGAIN * state.young_count + 2
-    )
+    again = state.log.accepted(state.young_until, found.block.sent_at)
+    early = found.ended_at - state.young_until < BRIEF * options.period
+    return early and again > AGAIN * state.young_count + 2
 
 
 def _is_young(state: State, options: RecallOptions, found: Evidence) -> bool:

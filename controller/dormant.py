@@ -92,7 +92,7 @@ class Dormant:
         self._log[refused.number] = _Told(refused.admitted_at, cost)
         began_at = min(each.at for each in self._log.values())
         per_second = sum(each.cost for each in self._log.values()) / max(now - began_at, 1.0)
-        start_rate = self.make_policy(now, None).pace.refill_rate
+        start_rate = AdaptiveBucket(self.make_policy(now, None), now).pace.refill_rate
         return self._made(now, max(self._unit(now), per_second / start_rate), None)
 
     def _unit(self, now: float) -> float:

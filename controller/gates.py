@@ -20,6 +20,7 @@ from controller.permits import Decision
 from controller.records import Prompt
 from controller.room import CONCURRENCY, Room
 from controller.settings import Settings
+from controller.soundness import Unmade
 from policies import registry
 from policies.contract import Policy, Reason, Remembered
 
@@ -60,7 +61,6 @@ def limiter_maker(settings: Settings, charge: Charge = Charge.LARGER) -> MakeLim
             limiter.ceilings[name].take_over(spent[name])
         return limiter
 
-    make(0.0, Lessons(), {})  # a stranger's policy that can't even be made is better known now
     return make
 
 
@@ -72,9 +72,10 @@ def policy_maker(settings: Settings) -> MakePolicy:
     def policy(now: float, remembered: Remembered | None = None) -> Policy:
         try:
             return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=remembered)
-        except ValueError:  # a stranger's code that does not bear what it is told of earlier runs
-            return registry.instance(policy_class, options, seed=settings.seed, now=now, remembered=None)
+        except ValueError as error:  # it may not bear what it is told of earlier runs
+            return Unmade(error)
 
+    registry.instance(policy_class, options, seed=settings.seed, now=0.0)  # better known now, if it can't even be made
     return policy
 
 

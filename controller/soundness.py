@@ -1,10 +1,49 @@
-"""Whether a pace can be kept at all: the policy that answered it may be a stranger's."""
+"""Policies may be strangers' code: whether a pace can be kept at all, and one that stands for what can't be made."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import ClassVar, NoReturn, Self
 
-from policies.contract import Bounds, Pace, Reason
+from attrs import frozen
+
+from policies.contract import JSON, Bounds, Event, Pace, Reason
+
+
+@frozen
+class NoOptions:
+    """None."""
+
+
+class Unmade:
+    """In place of a policy that can't be made in the middle of a run: it fails at the first look, and is replaced."""
+
+    options_class: ClassVar[type] = NoOptions
+    claims: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, error: ValueError) -> None:
+        self.error = error
+
+    @property
+    def pace(self) -> Pace:
+        """Raises what was wrong, as everything here does."""
+        raise self.error
+
+    def on(self, event: Event) -> NoReturn:
+        """See `policies.contract.Policy.on`."""
+        del event
+        raise self.error
+
+    def snapshot(self, now: float) -> NoReturn:
+        """See `policies.contract.Policy.snapshot`."""
+        del now
+        raise self.error
+
+    @classmethod
+    def restore(cls, options: object, snapshot: Mapping[str, JSON], *, seed: int, now: float) -> Self:
+        """Nothing was ever kept of it."""
+        raise NotImplementedError
 
 
 def sound(pace: Pace) -> Pace:

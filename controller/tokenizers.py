@@ -14,15 +14,14 @@ An entry point of the group "tidegate.token_estimators" names one in another pac
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import Protocol
 
 from attrs import define
 
 from controller.estimate import MOST, Content, Size, size_of
 from policies.contract import JSON
+from policies.plugins import load, names_in
 from policies.words import did_you_mean, in_one_line
 
 GROUP = "tidegate.token_estimators"
@@ -69,28 +68,11 @@ def _sound(answer: object) -> int:
 
 def find(name: str) -> TokenEstimator:
     """The callable behind a name or "module:callable"; ValueError, one line, if there is none."""
-    points = entry_points(group=GROUP)
-    offered = {point.value: point for point in points if point.name == name}
-    if len(offered) > 1:
-        raise ValueError(f"token estimator {name!r} is offered more than once; say which: {', '.join(sorted(offered))}")
-    for point in offered.values():
-        return _load(point.module, point.attr, name)
-    module, colon, attribute = name.partition(":")
-    if colon:
-        return _load(module, attribute, name)
-    names = sorted({point.name for point in points})
-    there = f"there are: {', '.join(names)}" if names else "none is installed; module:callable names one"
-    raise ValueError(f"unknown token estimator {name!r}{did_you_mean(name, names)}; {there}")
-
-
-def _load(module: str, attribute: str, name: str) -> TokenEstimator:
-    try:
-        found: object = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # a stranger's module runs here, and may fail in any way
-        hint = "; is its folder on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
-        raise ValueError(f"token estimator {name!r} can't be imported: {in_one_line(error)}{hint}") from error
+    found = load(GROUP, name, "token estimator")
+    if found is None:
+        names = sorted(names_in(GROUP))
+        there = f"there are: {', '.join(names)}" if names else "none is installed; module:callable names one"
+        raise ValueError(f"unknown token estimator {name!r}{did_you_mean(name, names)}; {there}")
     if not callable(found):
         raise ValueError(f"token estimator {name!r} is not callable: see controller.tokenizers")
     return found

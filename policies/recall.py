@@ -162,7 +162,7 @@ class Recall:
         begins = state.block is None
         if event.hints.limit is not None and event.scope is not Scope.OVERLOAD:
             hear(state, self.options, event.hints, sent_at)
-        if is_fresh(state) and event.scope is not Scope.OVERLOAD:
+        if begins and is_fresh(state) and event.scope is not Scope.OVERLOAD:
             doubt_period(state.told_for, self.options.period)
         refused(state, self.options, event, sent_at)
         state.reason = Reason.HOLD

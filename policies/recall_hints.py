@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from policies.contract import Hints
 from policies.recall_climb import cruise
-from policies.recall_period import learn_period
+from policies.recall_period import is_vague, learn_period
 from policies.recall_state import NEVER, Phase, RecallOptions, State
 from policies.recall_turn import ARRIVAL
 
@@ -50,7 +50,11 @@ def hear(state: State, options: RecallOptions, hints: Hints, sent_at: float) -> 
     assert period is not None
     if remaining is not None and reset is not None and _sane(remaining, 0.0, limit) and _sane(reset, 0.0, 1e7):
         learnt = learn_period(state.told_for, options.period, sent_at, limit, remaining, reset)
-        period = learnt if hints.period is None else period
+        if hints.period is None:
+            period = learnt
+            if is_vague(state.told_for):
+                _measure_instead(state, options)
+                return
     told = limit / period
     news = state.told_limit is None or abs(told - state.told_limit) > SAME * told or not is_fresh(state)
     state.told_limit, state.told_at = told, state.now
@@ -62,6 +66,17 @@ def hear(state: State, options: RecallOptions, hints: Hints, sent_at: float) -> 
             state.rate = min(state.rate, told)
     if remaining is not None and reset is not None and _sane(remaining, 0.0, LARGEST) and _sane(reset, 0.0, 1e7):
         _watch(state, hints, told, period, sent_at)
+
+
+def _measure_instead(state: State, options: RecallOptions) -> None:
+    """How much is allowed in which time, these headers do not tell: climb from what they said to what is refused."""
+    if state.told_limit is None:
+        return
+    if state.phase in (Phase.CRUISE, Phase.PROBE):
+        known = state.limit != state.told_limit
+        state.phase, state.limit = (Phase.CLIMB, state.limit) if known else (Phase.START, None)
+        state.rate = state.rate if known else max(state.rate, options.start_rate)
+    state.told_limit, state.told_hold, state.reset_votes = None, NEVER, 0
 
 
 def _sane(value: float | None, low: float, high: float) -> bool:

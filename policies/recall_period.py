@@ -14,6 +14,7 @@ LOOKS = 3  # that no bucket of a whole period would have given
 SHORT = 0.5  # of the assumed period; what is not clearly shorter is left as it is
 SLACK = 1.0  # s; resets come in whole seconds, rounded up
 USED = 0.5  # of the limit; where more is in use the told limit is one for the assumed period
+VAGUE = 0.1  # of the learnt period; a limit spread over that much more than its period loses as much
 DOUBT = 1.25  # times the period after each refusal
 
 
@@ -32,10 +33,16 @@ def learn_period(seen: Period, assumed: float, sent_at: float, limit: float, rem
     busy = limit - remaining > USED * limit and not seen.length
     if busy or 2 * seen.odd < seen.looks or longest > SHORT * assumed:
         return current
-    if seen.looks >= LOOKS and sent_at - seen.since > longest + SLACK and longest < current:
-        seen.length = longest
+    if seen.looks >= LOOKS and sent_at - seen.since > longest + SLACK:
+        if longest < current:
+            seen.length, seen.unsure = longest, seen.gap
         _look_anew(seen)
     return seen.length or assumed
+
+
+def is_vague(seen: Period) -> bool:
+    """The looks are so far apart, or the windows so short, that measuring tells more than the headers do."""
+    return seen.unsure > VAGUE * seen.length
 
 
 def doubt_period(seen: Period, assumed: float) -> None:

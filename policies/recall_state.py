@@ -83,7 +83,7 @@ class Turn:
 
 @define(eq=False, kw_only=True)
 class Period:
-    """What resets have shown of the period that a told limit is for; all but length since that was last changed."""
+    """What resets have shown of the period that a told limit is for; all but length and unsure since the last span."""
 
     length: float = 0.0  # s; 0 as long as nothing speaks against the assumed one
     since: float = NEVER  # the first look
@@ -92,6 +92,7 @@ class Period:
     farthest: float = 0.0  # s; the largest reset
     looks: int = 0
     odd: int = 0  # of the looks: no bucket of the assumed period would have said so
+    unsure: float = 0.0  # s by which length may be too long
 
 
 @define(eq=False, kw_only=True)

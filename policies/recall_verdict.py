@@ -27,7 +27,7 @@ DEEP = 0.7  # of the limit; a cut below it that the server did not announce is t
 PAIR = 30.0  # s; refusals closer than this are of one fall of the limit, or of one burst in a log
 SHORTEST_PROBE = 6.0  # s; one that is refused sooner met something else, unless a second attempt is too much
 SMALL_TRUST = 4  # confirmations that the count of a small window is worth
-BRIEF, AGAIN = 0.95, 1.2  # periods; of the first window's count
+BRIEF, AGAIN = 0.75, 1.2  # periods, less what the end of a block may be late; of the first window's count
 LONG = 0.35  # periods; a block this long is of no brief window
 LESS, SMALL_CUT = 0.96, 0.7  # of the limit: when nothing measures it; at most, when the count is small
 DEEPEST_CUT = 0.2  # of the limit, in one epoch; whatever was measured may be wrong once
@@ -151,10 +151,13 @@ def _overshot(state: State, options: RecallOptions, found: Evidence) -> None:
 
 
 def _is_brief(state: State, options: RecallOptions, found: Evidence) -> bool:
-    """More was accepted since the first window turned over than fits into one, and its period is not over yet."""
-    sent_at, since = found.block.sent_at, state.young_until
-    again = state.log.accepted(since, sent_at)
-    return 0 < sent_at - since < BRIEF * options.period and again > AGAIN * state.young_count + 2
+    """More was accepted since the first window turned over than fits into one, and yet it opened before its end.
+
+    Beside others the first count is only a share, but then the window is shut until its period is over.
+    """
+    again = state.log.accepted(state.young_until, found.block.sent_at)
+    early = found.ended_at - state.young_until < BRIEF * options.period
+    return early and again > AGAIN * state.young_count + 2
 
 
 def _is_young(state: State, options: RecallOptions, found: Evidence) -> bool:

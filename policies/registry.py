@@ -6,9 +6,7 @@ Entry points of the group "tidegate.policies" name a class in another package
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Set
-from importlib.metadata import entry_points
 from typing import Protocol, get_type_hints
 
 import attrs
@@ -19,6 +17,7 @@ from policies.fixed import Fixed
 from policies.gradient import Gradient
 from policies.headers import Headers
 from policies.mimd import Mimd
+from policies.plugins import load, names_in
 from policies.recall import Recall
 from policies.sprint import Sprint
 from policies.words import did_you_mean, in_one_line
@@ -51,30 +50,16 @@ BUILT_IN: Mapping[str, type] = {
 
 def names() -> list[str]:
     """Every policy that can be named, ours first."""
-    return [*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)} - BUILT_IN.keys())]
+    return [*BUILT_IN, *sorted(names_in(GROUP) - BUILT_IN.keys())]
 
 
 def find(name: str) -> PolicyClass:
     """The class behind a name or "module:Class"; raises ValueError with what to do when there is none."""
     if name in BUILT_IN:
         return as_policy_class(BUILT_IN[name], name)
-    offered = {point.value: point for point in entry_points(group=GROUP) if point.name == name}
-    if len(offered) > 1:
-        raise ValueError(f"policy {name!r} is offered more than once; say which: {', '.join(sorted(offered))}")
-    for point in offered.values():
-        return _load(point.module, point.attr, name)
-    module, colon, attribute = name.partition(":")
-    if colon:
-        return _load(module, attribute, name)
-    raise ValueError(f"unknown policy {name!r}{did_you_mean(name, names())}; there are: {', '.join(names())}")
-
-
-def _load(module: str, attribute: str, name: str) -> PolicyClass:
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a stranger's module runs here, and may fail in any way
-        hint = "; is its folder on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
-        raise ValueError(f"policy {name!r} can't be imported: {in_one_line(error)}{hint}") from error
+    found = load(GROUP, name, "policy")
+    if found is None:
+        raise ValueError(f"unknown policy {name!r}{did_you_mean(name, names())}; there are: {', '.join(names())}")
     return as_policy_class(found, name)
 
 

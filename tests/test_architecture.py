@@ -16,6 +16,7 @@ PACKAGES = ("policies", "controller", "simulations")
 LADDER: tuple[tuple[str, ...], ...] = (
     ("policies.contract", "policies.words", "controller.bucket", "controller.sse", "controller.strict"),
     (
+        "policies.plugins",
         "controller.outcome",
         "controller.settings",
         "controller.dialects.hints",

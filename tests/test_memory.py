@@ -302,7 +302,7 @@ def test_a_fingerprint_is_short_and_another_one_with_another_salt() -> None:
     assert account_name(URL, KEY, "a") == account_name(URL, KEY, "a") != account_name(URL, KEY, "b")
 
 
-IN_IT = b'{"models": {"m": {"limits": {"requests": {"limit": 20.0, "at": 9}}}}}'
+IN_IT = b'{"models": {"m": {"limits": {"requests": {"limit": 20.0, "at": 9e9}}}}}'
 SOUND = b'{"version": 1, "salt": "x", "accounts": {"a": ' + IN_IT + b"}}"
 
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from controller.settings import Settings
 from controller.telemetry import Exit
-from policies import registry
+from policies import plugins, registry
 from simulations import check as kit
 from simulations.profile import load_profile
 from simulations.provider import Provider
@@ -110,7 +110,7 @@ def test_an_option_without_a_bound_or_with_a_choice_is_listed_as_it_is(monkeypat
 
 def test_a_plug_in_that_cannot_be_imported_is_listed_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
     points = EntryPoints([EntryPoint("broken", "no_such_module:Law", registry.GROUP)])
-    monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points.select(group=group))
     result = command()
     assert result.return_value == 0
     assert "broken: policy 'broken' can't be imported: ModuleNotFoundError: No module named" in result.output

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from attrs import field, frozen, validators
 
-from policies import registry
+from policies import plugins, registry
 from policies.aimd import Aimd, AimdOptions
 from policies.contract import Accepted, Admitted, LimitedBy, Pace, Policy, Reason, Refused, Remembered, Scope
 from policies.law import Law, Standing, Subject
@@ -211,7 +211,7 @@ def test_a_class_without_the_verbs_of_a_policy_is_refused() -> None:
 
 def test_a_name_that_two_packages_offer_has_to_be_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     points = EntryPoints(EntryPoint("brisk", f"{module}:Brisk", registry.GROUP) for module in ("a", "b"))
-    monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points.select(group=group))
     assert registry.names() == [*registry.BUILT_IN, "brisk"]
     with pytest.raises(ValueError, match="offered more than once; say which: a:Brisk, b:Brisk"):
         registry.find("brisk")

@@ -50,6 +50,19 @@ def test_windows_of_ten_seconds_are_filled_to_nine_tenths() -> None:
     assert sender.accepted - before >= 0.9 * 1200 * 6
 
 
+def test_a_window_of_which_others_leave_more_the_second_time_is_no_brief_one() -> None:
+    sender, taken = Sender(), [0] * 10
+
+    def passes(now: float) -> bool:
+        window = int((now - START + 20) // 60)
+        taken[window] += 1
+        return taken[window] <= (40 if window == 0 else 90)
+
+    sender.run(130, passes)
+    assert sender.refusals
+    assert not sender.policy.state.brief
+
+
 def test_a_long_block_ends_the_belief_in_brief_windows() -> None:
     sender = at_cruise(10.0)
     sender.policy.state.brief = True

@@ -7,7 +7,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.recall_period import LOOKS, doubt_period, learn_period
+from policies.recall_period import LOOKS, doubt_period, is_vague, learn_period
 from policies.recall_state import Period
 
 MINUTE = 60.0
@@ -68,3 +68,19 @@ def test_a_refusal_where_nothing_was_learnt_changes_nothing() -> None:
     seen = Period()
     doubt_period(seen, MINUTE)
     assert seen.length == 0.0
+
+
+def test_a_span_of_looks_far_apart_is_forgotten() -> None:
+    seen = Period()
+    for at in (0.3, 20.3, 26.3, 32.3):
+        learn_period(seen, MINUTE, at, 60.0, 48.0, 1.0)
+    instants = [40.0 + 0.2 * step for step in range(300)]
+    for at, reset in zip(instants, looks_at_window(1.0, 0.0, instants, rounded=True), strict=True):
+        told = learn_period(seen, MINUTE, at, 60.0, 48.0, reset)
+    assert 1.0 <= told <= 1.3
+
+
+def test_a_short_period_is_vague_where_looks_are_far_apart() -> None:
+    assert not is_vague(Period())
+    assert is_vague(Period(length=1.3, unsure=0.3))
+    assert not is_vague(Period(length=10.3, unsure=0.3))

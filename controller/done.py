@@ -1,38 +1,21 @@
 """Which prompt a line of a results file answers, and whether it did.
 
-A million of them are read before a run goes on, so a line of exactly the form that `records.py` gives it is matched
-from end to end, its two long strings aside, which json reads. All other lines, old, foreign, damaged or torn, are
-parsed whole, and both ways say the same: that is a law of the tests.
+A million of them are read before a run goes on, so msgspec is asked first: it checks the whole line as JSON but builds
+only what is needed, in a tenth of json's time. What it doesn't take (an upstream's half surrogate pair, a line of the
+Batch form, damage) is parsed whole by json. Where both take a line they say the same: that is a law of the tests.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
-import re
+from typing import Any, Literal
 
+import msgspec
 from attrs import frozen
 
 from controller.records import BATCH_ID, KEY_PATTERN
 from policies.contract import JSON
-
-# JSON's own grammar; possessive, so that a line that does not match is given up at once.
-STRING = r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"'
-PLAIN = r'"([^"\\\x00-\x1f]*+)"'  # a string that stands for itself
-WHOLE = r"(?:0|[1-9][0-9]{0,17}+)"
-NUMBER = rf"-?{WHOLE}(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
-SCALAR = f"(?:{STRING}|{NUMBER}|null|true|false)"
-FLAT = rf"\{{(?:{STRING}:{SCALAR}(?:,{STRING}:{SCALAR})*+)?+\}}"  # an object of scalars
-BEGIN = re.compile(
-    rf'\{{"id":(?:{PLAIN}|null),"key":"([0-9a-f]{{32}})","source":{STRING},"line":{WHOLE},'
-    r'"status":"(?:(ok)|error)","text":'
-)
-REASONING = ',"reasoning":'
-END = re.compile(
-    rf',"finish_reason":(?:{STRING}|null),"model":{SCALAR},"usage":(?:{FLAT}|null),"attempts":{WHOLE},'
-    rf'"throttled":{WHOLE},"timing":{FLAT},"metadata":(?:{SCALAR}|{FLAT}),"error":(?:{FLAT}|null)\}}\n?'
-)
-_DECODER = json.JSONDecoder()
 
 
 @frozen
@@ -44,34 +27,33 @@ class Done:
     id: JSON = None  # of the line that it answers
 
 
+class _Line(msgspec.Struct, gc=False):
+    """A line of our own form; other fields are only checked to be JSON."""
+
+    key: str
+    status: Literal["ok", "error"]
+    id: Any = None  # JSON, which msgspec can't be told as it is recursive
+    custom_id: Any = msgspec.UNSET  # only in the Batch form
+
+
+_OWN_FORM = msgspec.json.Decoder(_Line)
+
+
 def read_done(line: bytes) -> Done | None:
     """Which prompt a result line answers; None for a line that is no whole result. Never raises."""
     try:
-        text = line.decode()
+        text = line.decode()  # msgspec looks only into the strings that it builds
         return _of_own_form(text) or _of_any_form(text.removeprefix(codecs.BOM_UTF8.decode()))  # an editor's mark
     except (ValueError, RecursionError):
         return None
 
 
 def _of_own_form(text: str) -> Done | None:
-    begin = BEGIN.match(text)
-    if begin is None:
+    try:
+        line = _OWN_FORM.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
         return None
-    at = _after(text, begin.end())
-    if not text.startswith(REASONING, at):
-        return None
-    if not END.fullmatch(text, _after(text, at + len(REASONING))):
-        return None
-    name, key, ok = begin.groups()
-    return Done(bytes.fromhex(key), ok is not None, name)
-
-
-def _after(text: str, at: int) -> int:
-    """Where a string or null ends; where it begins if it is something else. ValueError if it does not end."""
-    if text.startswith('"', at):
-        _, at = _DECODER.raw_decode(text, at)
-        return at
-    return at + 4 if text.startswith("null", at) else at
+    return _done(line.key, line.status == "ok", line.id) if line.custom_id is msgspec.UNSET else None
 
 
 def _of_any_form(text: str) -> Done | None:

@@ -96,7 +96,7 @@ class Identities:
         """Every key that was given to a line, once."""
         for digest, times in self._times:
             for occurrence in range(int.from_bytes(times, "big")):
-                yield self._digest([digest.hex(), occurrence])
+                yield self._occurrence(digest, occurrence)
         for _, first in self._by_id:
             yield first[:KEY_BYTES]
         for key, _ in self._conflicts:
@@ -107,7 +107,10 @@ class Identities:
         occurrence = 0 if before is None else int.from_bytes(before, "big")
         if occurrence:
             self._times.put(digest, (occurrence + 1).to_bytes(TIMES_BYTES, "big"))
-        return self._digest([digest.hex(), occurrence])
+        return self._occurrence(digest, occurrence)
+
+    def _occurrence(self, digest: bytes, occurrence: int) -> bytes:
+        return self._hash(f'["{digest.hex()}",{occurrence}]')
 
     def _shown(self, packed: bytes) -> str:
         place = int.from_bytes(packed, "big")
@@ -115,7 +118,10 @@ class Identities:
 
     def _digest(self, content: list[JSON]) -> bytes:
         # ASCII, so that half a surrogate pair is no trouble; JSON tells 1, 1.0, "1" and true apart.
-        return blake2b(_CANONICAL.encode(content).encode(), digest_size=KEY_BYTES, key=self._secret).digest()
+        return self._hash(_CANONICAL.encode(content))
+
+    def _hash(self, canonical: str) -> bytes:
+        return blake2b(canonical.encode(), digest_size=KEY_BYTES, key=self._secret).digest()
 
 
 def id_digest(name: JSON, size: int = ID_BYTES) -> bytes:

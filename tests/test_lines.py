@@ -54,6 +54,26 @@ def test_no_json_object_makes_the_parser_raise(value: dict[str, JSON]) -> None:
     assert isinstance(parsed, Draft | BadLine)
 
 
+@given(values, st.booleans())
+def test_what_a_line_carries_is_read_to_the_last_digit_and_bit(value: JSON, ascii_only: bool) -> None:
+    line = json.dumps({"prompt": "hi", "metadata": [value]}, ensure_ascii=ascii_only)
+    assert repr(draft_of(line.encode(errors="backslashreplace")).metadata) == repr([value])
+
+
+@given(st.from_regex(r"\A-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,2})?\Z"))
+def test_a_number_is_what_python_has_for_it(number: str) -> None:
+    assert repr(draft_of(f'{{"prompt":"hi","top_p":{number}}}').request["top_p"]) == repr(json.loads(number))
+
+
+@given(st.text('[]{}",:0123456789eE.+-tfn\\u x', max_size=12))
+def test_what_json_refuses_is_refused(text: str) -> None:
+    line = f'{{"prompt":"hi","metadata":{text}}}'
+    try:
+        json.loads(line)
+    except ValueError:
+        assert isinstance(parse_line(line.encode()), BadLine)
+
+
 # What a line may look like
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 
@@ -104,8 +105,8 @@ def test_a_torn_result_line_is_no_result(result: Result, data: st.DataObject) ->
 
 
 def plain_parse(line: bytes) -> Done | None:
-    """A blank before it is none of our writer's, so nothing but json reads it."""
-    return read_done(b" " + line)
+    """A byte order mark keeps msgspec from it, so nothing but json reads it."""
+    return read_done(codecs.BOM_UTF8 + line)
 
 
 @given(results)

@@ -20,6 +20,7 @@ from controller.dry_run import dry_run as look_only
 from controller.job import prepare
 from controller.journal import STDOUT
 from controller.merge import build
+from controller.reload import stay
 from controller.settings import Settings, flag_of
 from controller.sources import STDIN
 from controller.stderr import say
@@ -109,6 +110,7 @@ def run(prompts: tuple[str, ...], config: str | None, dry_run: bool, **flags: ob
             settings = _settings(flags, config)
             if dry_run:
                 return look_only(settings, _inputs(prompts), say)
+            stay()
             reread = partial(_settings, flags, config)
             job = prepare(settings, _inputs(prompts), os.environ, stack, say=say, simulate=_simulate, reread=reread)
         except ValueError as error:

@@ -70,6 +70,20 @@ def _shown(value: object) -> str:
     return "none" if value is None else " ".join(value) if isinstance(value, tuple) else str(value)
 
 
+def stay() -> None:
+    """Until a run listens, neither SIGUSR1 nor SIGHUP is to end it: a million results may have to be read before.
+
+    What is to be read again is read after that anyway. A terminal that is closed ends it, as it ends others.
+    """
+    signal.signal(signal.SIGUSR1, _nothing)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL and not has_terminal():
+        signal.signal(signal.SIGHUP, _nothing)
+
+
+def _nothing(number: int, frame: object) -> None:
+    """A handler, unlike SIG_IGN, is not passed on, and doesn't look like nohup."""
+
+
 async def listen(stop: Stop, reload: Reload, supervisor: Supervisor, tell: Callable[[], None]) -> None:
     """First SIGINT or SIGTERM: stop and drain. Second: stop at once. SIGUSR1: tell. Never returns.
 

@@ -220,3 +220,24 @@ def test_a_terminal_that_is_closed_stops_the_run_as_other_signals_do(prompts: Pa
     os.close(ours)
     os.close(theirs)
     assert json.loads(out.read_text().splitlines()[-1])["status"] == "ok"
+
+
+def handles(process: int, number: signal.Signals) -> bool:
+    """By the kernel's word."""
+    caught = next(line for line in Path(f"/proc/{process}/status").read_text().splitlines() if "SigCgt" in line)
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+@pytest.mark.slow
+def test_signals_that_ask_for_something_do_not_end_a_run_that_has_not_begun(tmp_path: Path, prompts: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")  # it waits for a reader
+    with running(prompts, "--base-url", "sim:steady?rate=500&burst=500", "--model", "m", "-o", pipe) as run:
+        deadline = time.monotonic() + PATIENCE
+        while not (handles(run.pid, signal.SIGUSR1) and handles(run.pid, signal.SIGHUP)):
+            assert run.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        run.send_signal(signal.SIGUSR1)
+        run.send_signal(signal.SIGHUP)
+        assert len(pipe.read_bytes().splitlines()) == 100
+        assert run.wait(PATIENCE) == 0

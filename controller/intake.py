@@ -151,7 +151,8 @@ async def read_prompts(
                 batch: Iterable[Taken] = intake.take_all(chain((line,), lines.at_hand()), source.name)
                 if spool is not None and source.once:
                     batch = list(batch)
-                    await spool.keep(batch)
+                    with trio.CancelScope(shield=True):  # they are out of the pipe, and would be nowhere
+                        await spool.keep(batch)
                 for taken in batch:
                     await hand_on(taken.what)
 

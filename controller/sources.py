@@ -1,7 +1,7 @@
 """Lines in: the bytes of files and stdin, never read further ahead than one chunk.
 
-Lines end at LF and nowhere else, and may be of any length. A blocking read runs in a thread; a virtual run hands in
-its own `ReadChunk` and so needs none.
+Lines end at LF and nowhere else, and may be of any length. A pipe is waited for and then read without blocking, a file
+is read in a thread; a virtual run hands in its own `ReadChunk` and so needs none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import select
 import stat
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import trio
 from attrs import define, field, frozen
@@ -130,23 +130,35 @@ async def open_stdin() -> AsyncIterator[ReadChunk]:
 
 @define(eq=False)
 class Reader:
-    """A descriptor that is read in threads. A cancelled read leaves its thread behind, still waiting."""
+    """A descriptor that is read as soon as it has something, a regular file in threads.
+
+    Only the wait can be cancelled, so what was taken out of a pipe is always handed over. A file, and a device that
+    can't be waited for, has lost nothing by a read whose bytes nobody took: there a cancel leaves the thread behind.
+    """
 
     fd: int
+    _threaded: bool = field(init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
     _closed: bool = field(default=False, init=False)
 
+    def __attrs_post_init__(self) -> None:
+        self._threaded = stat.S_ISREG(os.fstat(self.fd).st_mode)
+
     async def read(self) -> bytes:
+        while not self._threaded:
+            try:
+                await trio.lowlevel.wait_readable(self.fd)
+            except PermissionError:  # epoll's word for what is always ready, such as /dev/null
+                self._threaded = True
+                break
+            if _is_readable(self.fd):  # else another reader of this pipe was quicker, and a read would wait
+                with suppress(BlockingIOError):
+                    return os.read(self.fd, CHUNK)
         return await trio.to_thread.run_sync(self._read, abandon_on_cancel=True)
 
     def _read(self) -> bytes:
         with self._lock:
-            while not self._closed:
-                try:
-                    return os.read(self.fd, CHUNK)  # not a buffered read, which would wait for a full block
-                except BlockingIOError:  # whoever shares this pipe or terminal has made it non-blocking
-                    _wait_until_readable(self.fd)
-        return b""
+            return b"" if self._closed else os.read(self.fd, CHUNK)
 
     def close(self) -> None:
         """Leave the descriptor open while a thread is in it: its number would be given to another file."""
@@ -156,7 +168,7 @@ class Reader:
             self._lock.release()
 
 
-def _wait_until_readable(fd: int) -> None:
+def _is_readable(fd: int) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    poll.poll()
+    return bool(poll.poll(0))

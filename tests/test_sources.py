@@ -142,7 +142,6 @@ async def test_a_line_of_a_fifo_comes_out_as_soon_as_it_is_whole(tmp_path: Path)
             with trio.move_on_after(0.05) as waiting:
                 await anext(lines)
             assert waiting.cancelled_caught
-    os.write(writer, b"\n")  # lets the thread that was left behind go
     os.close(writer)
 
 
@@ -165,6 +164,23 @@ async def test_stdin_is_read_and_left_open(pipe: Pipe, stdin_from: Callable[[int
     os.fstat(0)
 
 
+async def test_what_is_written_after_a_cancelled_read_stays_in_the_pipe(
+    pipe: Pipe, stdin_from: Callable[[int], None]
+) -> None:
+    stdin_from(pipe[0])
+    async with open_stdin() as read:
+        with trio.move_on_after(0.05):
+            await read()
+        os.write(pipe[1], b"late\n")
+        await trio.sleep(0.05)
+        assert os.read(pipe[0], CHUNK) == b"late\n"
+
+
+async def test_a_device_that_is_always_ready_is_read_too() -> None:
+    async with open_file("/dev/null") as null, open_file("/dev/zero") as zero:
+        assert (await null(), await zero()) == (b"", b"\0" * CHUNK)
+
+
 async def test_a_stdin_that_somebody_made_non_blocking_is_waited_for(
     pipe: Pipe, stdin_from: Callable[[int], None], nursery: trio.Nursery
 ) -> None:
@@ -181,7 +197,7 @@ async def test_a_stdin_that_somebody_made_non_blocking_is_waited_for(
     os.write(pipe[1], b"late\n")
     os.close(pipe[1])
     with trio.fail_after(10):
-        while not found:  # noqa: ASYNC110 - a thread is to end
+        while not found:  # noqa: ASYNC110 - a pipe tells it to the reader only
             await trio.sleep(0.005)
     assert [line.raw for line in found] == [b"late"]
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 import trio
+from command import PATIENCE, ids, start, statistics, upstream
+from command import results as results_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.durable import Durable
 from controller.intake import Intake, read_prompts
 from controller.records import Prompt, Result
-from controller.sources import Line, source_of
+from controller.sources import Line, ReadChunk, Source, source_of
 from controller.spool import SLACK, Spool, Taken
 
 NEVER = Durable("never")
@@ -163,6 +169,29 @@ def test_a_stream_that_goes_on_where_it_was_loses_nothing(results: Path) -> None
     assert piped(C + b"\n", Intake(), opened(results)) == ["a", "b", "c"]
 
 
+def test_a_stop_between_a_read_and_the_spool_waits_for_the_spool(results: Path) -> None:
+    @asynccontextmanager
+    async def stopped_at_the_first_read() -> AsyncIterator[ReadChunk]:
+        async def read() -> bytes:
+            scope.cancel()
+            return A + b"\n" + B + b"\n"
+
+        yield read
+
+    async def refuse(what: Prompt | Result) -> None:
+        await trio.lowlevel.checkpoint()
+        pytest.fail(f"{what}")
+
+    async def main() -> None:
+        with scope:
+            source = Source(name="-", open=stopped_at_the_first_read, once=True)
+            await read_prompts([source], Intake(), refuse, refuse, opened(results))
+
+    scope = trio.CancelScope()
+    trio.run(main)
+    assert [one.raw for one in opened(results).left] == [A, B]
+
+
 def test_a_file_needs_no_spool(results: Path, tmp_path: Path) -> None:
     prompts, seen = tmp_path / "p.jsonl", list[str]()
     prompts.write_bytes(A + b"\n" + B)
@@ -174,3 +203,51 @@ def test_a_file_needs_no_spool(results: Path, tmp_path: Path) -> None:
 
     trio.run(read_prompts, [source_of(str(prompts))], Intake(), take, take, opened(results))
     assert (seen, file_of(results).exists()) == (["a", "b"], False)
+
+
+# With a run, and a pipe that stays open over all of them
+
+SLOW = "steady?latency=0.7&rate=500&burst=500"
+
+
+@contextmanager
+def held_open() -> Iterator[tuple[int, int]]:
+    """The ends of a pipe: its producer goes on whichever run reads it."""
+    ends = os.pipe()
+    yield ends
+    for fd in ends:
+        os.close(fd)
+
+
+def begun(url: str, reading: int, results: Path, *flags: str) -> subprocess.Popen[str]:
+    """A run over the pipe, with an attempt under way."""
+    asked = statistics(url)["attempts"]
+    process = start("-", "--base-url", url, "--model", "m", "-o", results, *flags, stdin=reading)
+    wait_until(lambda: statistics(url)["attempts"] != asked, process)
+    return process
+
+
+def wait_until(question: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not question():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def stopped(process: subprocess.Popen[str]) -> None:
+    """Until it has said that it stops, and is in its drain."""
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr is not None
+    assert any("stopping: " in line for line in process.stderr)
+
+
+def test_what_is_written_into_a_pipe_while_a_stopped_run_drains_stays_in_it(results: Path) -> None:
+    with upstream(SLOW) as url, held_open() as (reading, writing):
+        os.write(writing, A + b"\n")
+        process = begun(url, reading, results)
+        stopped(process)
+        os.write(writing, B + b"\n")
+        process.communicate(timeout=PATIENCE)
+        assert os.read(reading, 1000) == B + b"\n"
+    assert ids(results_of(results)) == ["a"]

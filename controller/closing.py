@@ -11,6 +11,7 @@ from controller.decisions import DecisionLog
 from controller.intake import Intake
 from controller.journal import JournalError
 from controller.proof import Proof, Summary, prove
+from controller.spool import SUFFIX
 from controller.store import Store
 from controller.telemetry import Exit, Stop, Tally
 
@@ -46,26 +47,36 @@ class Ending:
 
     def close(self, code: Exit, seconds: float, summary: str | None) -> tuple[Exit, list[str]]:
         """Make the results durable, recount them, write the summary; the exit code and the last lines."""
-        lines = self._remarks()
-        try:
-            if (loss := self.store.journal.look_after_now()) is not None and self.stop.reason != loss.words:
-                lines.append(loss.words)
-            self.store.journal.sync_now()
-        except JournalError as error:
-            code, lines = Exit.LOCAL_IO, [*lines, str(error)]
+        code, lines = self._made_durable(code, self._remarks())
         proof = prove(self.intake, self.tally, self.store.journal.recount())
         self.store.complete = proof.pending == 0 and self.intake.exhausted and self.stop.code is None
         if code is Exit.OK and (proof.failed or self.intake.skipped_failed):
             code = Exit.SOME_FAILED
         name = self.store.journal.name
         if proof.missing:
-            code = Exit.LOCAL_IO if code in (Exit.OK, Exit.SOME_FAILED) else code
+            code = _spoilt(code)
             lines.append(f"{name} was changed while the run wrote to it; what is missing is sent again next time")
         told = self._summary(code, proof, seconds)
         if summary is not None and (fault := _write(summary, told.dump())) is not None:
-            code = Exit.LOCAL_IO if code in (Exit.OK, Exit.SOME_FAILED) else code
+            code = _spoilt(code)
             lines.append(f"--summary {summary} can't be written: {fault.strerror}")
         return code, [*lines, *self.meters.words(), told.line(), proof.line(name)]
+
+    def _made_durable(self, code: Exit, lines: list[str]) -> tuple[Exit, list[str]]:
+        """The results, and what the next run needs beside them."""
+        journal, spool = self.store.journal, self.store.spool
+        try:
+            if (loss := journal.look_after_now()) is not None and self.stop.reason != loss.words:
+                lines.append(loss.words)
+            journal.sync_now()
+        except JournalError as error:
+            code, lines = Exit.LOCAL_IO, [*lines, str(error)]
+        try:
+            if spool is not None:
+                spool.settle()
+        except OSError as error:
+            code, lines = _spoilt(code), [*lines, f"cannot write {journal.name}{SUFFIX}: {error.strerror}"]
+        return code, lines
 
     def _remarks(self) -> list[str]:
         intake, lines = self.intake, []
@@ -104,6 +115,11 @@ class Ending:
             output_tokens=tally.output_tokens,
             seconds=round(seconds, 3),
         )
+
+
+def _spoilt(code: Exit) -> Exit:
+    """By a local file; the first reason to stop still counts."""
+    return Exit.LOCAL_IO if code in (Exit.OK, Exit.SOME_FAILED) else code
 
 
 def _write(path: str, data: bytes) -> OSError | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
+from functools import partial
 from itertools import chain
 
 import trio
 from attrs import define, field
 
+from controller.half import Half
 from controller.identity import Conflict, Duplicate, Identities, id_digest, understood
 from controller.lines import BadLine, parse_line
 from controller.records import Prompt, Result
-from controller.sources import Line, Lines, Source
+from controller.sources import Line, Lines, ReadChunk, Source, pipe_of
 from controller.spool import Spool, Taken
 
 MOST_CARRIED = 32  # names of unknown keys to remember for the warning
@@ -137,35 +139,64 @@ async def read_prompts(
     What can't be read twice is spooled, all whole lines of a read together, before any of them goes on. Raises OSError
     when a source or the spool fails midway; `intake` then tells how far it came.
     """
-
-    async def hand_on(what: Prompt | Result) -> None:
-        if isinstance(what, Prompt):
-            await accept_prompt(what)
-        else:
-            await accept_result(what)
-
-    async def read(source: Source) -> None:
-        async with source.open() as read_chunk:
-            lines = Lines(read_chunk)
-            while not intake.full and (line := await anext(lines, None)) is not None:
-                batch: Iterable[Taken] = intake.take_all(chain((line,), lines.at_hand()), source.name)
-                if spool is not None and source.once:
-                    batch = list(batch)
-                    with trio.CancelScope(shield=True):  # they are out of the pipe, and would be nowhere
-                        await spool.keep(batch)
-                for taken in batch:
-                    await hand_on(taken.what)
-
-    for left in spool.left if spool is not None else ():
-        if not intake.full:
-            intake.take_up(left)
-            await hand_on(left.what)
+    reading = _Reading(intake, accept_prompt, accept_result, spool)
+    await reading.take_up()
     if at_once:
-        await _all_at_once(sources, read, intake)
+        await _all_at_once(sources, reading.read, intake)
     else:
         for source in sources:
-            await read(source)
+            await reading.read(source)
     intake.exhausted = True
+
+
+@define(eq=False)
+class _Reading:
+    """Takes lines from sources, and hands on what they come to."""
+
+    intake: Intake
+    accept_prompt: Callable[[Prompt], Awaitable[None]]
+    accept_result: Callable[[Result], Awaitable[None]]
+    spool: Spool | None
+
+    async def take_up(self) -> None:
+        """What an earlier run left."""
+        for left in self.spool.left if self.spool is not None else ():
+            if not self.intake.full:
+                self.intake.take_up(left)
+                await self._hand_on(left.what)
+
+    async def read(self, source: Source) -> None:
+        """To its end, or until no more lines are wanted."""
+        async with source.open() as read_chunk:
+            if self.spool is not None and source.once:
+                await self._read_once(source.name, read_chunk, self.spool)
+                return
+            lines = Lines(read_chunk)
+            while not self.intake.full and (line := await anext(lines, None)) is not None:
+                for taken in self.intake.take_all(chain((line,), lines.at_hand()), source.name):
+                    await self._hand_on(taken.what)
+
+    async def _read_once(self, name: str, read_chunk: ReadChunk, spool: Spool) -> None:
+        """As `read`, and what was read and not handed on is in the spool, however it ends."""
+        pipe = pipe_of(name)
+        half = spool.halves.pop(name, None) or Half(b"", name, pipe)
+        lines = Lines(read_chunk, half.raw, partial(half.goes_on, pipe=pipe, text=self.intake.text))
+        try:
+            while not self.intake.full and (line := await anext(lines, None)) is not None:
+                batch = list(self.intake.take_all(chain((line,), lines.at_hand()), name))
+                with trio.CancelScope(shield=True):  # they are out of the pipe, and would be nowhere
+                    await spool.keep(batch)
+                for taken in batch:
+                    await self._hand_on(taken.what)
+        finally:
+            if lines.rest:
+                spool.halves[name] = Half(lines.rest, name, pipe)
+
+    async def _hand_on(self, what: Prompt | Result) -> None:
+        if isinstance(what, Prompt):
+            await self.accept_prompt(what)
+        else:
+            await self.accept_result(what)
 
 
 async def _all_at_once(sources: Iterable[Source], read: Callable[[Source], Awaitable[None]], intake: Intake) -> None:

@@ -41,31 +41,41 @@ class Line:
 
 @define(eq=False)
 class Lines:
-    """The lines of one source, in order. A last line without LF counts; nothing after the last LF is no line."""
+    """The lines of one source, in order. A last line without LF counts; nothing after the last LF is no line.
+
+    half: what an earlier run read last; it is put before the first line if `goes_on` says that this is its rest.
+    """
 
     read_chunk: ReadChunk
+    half: bytes = b""
+    goes_on: Callable[[bytes], bool] = lambda _: True
+    _parts: list[bytes] = field(factory=list, init=False)  # joined once: a long line costs its length, not its square
     _chunk: bytes = field(default=b"", init=False)
     _start: int = field(default=0, init=False)  # where in the chunk the next line begins
     _number: int = field(default=0, init=False)
     _ended: bool = field(default=False, init=False)
 
+    @property
+    def rest(self) -> bytes:
+        """What was read and is in no line yet."""
+        return b"".join([self.half, *self._parts, self._chunk[self._start :]])
+
     def __aiter__(self) -> AsyncIterator[Line]:
         return self
 
     async def __anext__(self) -> Line:
-        parts: list[bytes] = []  # joined once: a long line costs its length, not its square
         while (end := self._chunk.find(b"\n", self._start)) < 0:
-            parts.append(self._chunk[self._start :])
+            self._parts.append(self._chunk[self._start :])
             self._chunk, self._start = b"", 0
             self._chunk = b"" if self._ended else await self.read_chunk()
             if not self._chunk:
                 self._ended = True
-                if not any(parts):
+                if not (line := self._line()).raw:
                     raise StopAsyncIteration
-                return self._line(parts)
-        parts.append(self._chunk[self._start : end])
+                return line
+        self._parts.append(self._chunk[self._start : end])
         self._start = end + 1
-        return self._line(parts)
+        return self._line()
 
     def at_hand(self) -> Iterator[Line]:
         """The whole lines that need no further read."""
@@ -74,9 +84,11 @@ class Lines:
             self._number += 1
             yield Line(number=self._number, raw=self._chunk[start:end])
 
-    def _line(self, parts: list[bytes]) -> Line:
+    def _line(self) -> Line:
+        raw, half = b"".join(self._parts), self.half
+        self._parts, self.half = [], b""
         self._number += 1
-        return Line(number=self._number, raw=b"".join(parts))
+        return Line(number=self._number, raw=half + raw if half and self.goes_on(raw) else raw)
 
 
 def source_of(path: str) -> Source:
@@ -91,6 +103,15 @@ def is_regular(path: str) -> bool:
         return stat.S_ISREG((os.fstat(0) if path == STDIN else os.stat(path)).st_mode)
     except OSError:
         return False
+
+
+def pipe_of(path: str) -> str:
+    """What tells this pipe from others, and is the same in another run; "" where there is none."""
+    try:
+        found = os.fstat(0) if path == STDIN else os.stat(path)
+    except OSError:
+        return ""
+    return f"{found.st_dev}:{found.st_ino}"
 
 
 def check_readable(path: str) -> None:

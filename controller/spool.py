@@ -1,8 +1,9 @@
 """RESULTS.pending: lines of a source that can't be read twice, kept until they have their results.
 
 Every whole line that came with a read is in the file, with its key, before the first of them is attempted, so the next
-run takes up what this one leaves. What no spool can know: bytes that the process had taken out of the pipe in the
-instant in which it was killed, and the unfinished line at their end.
+run takes up what this one leaves; a stop leaves the unfinished line at their end as well. A kill leaves none: what was
+read after it would be gone, and two ends of different lines must not become one. Nor can a spool know the bytes that
+the process had taken out of the pipe in the instant in which it was killed.
 
 Answered lines are dropped when the file has grown to several times what is open, by writing it anew; when nothing is
 open the file is removed. The lock on the results file guards this one, too.
@@ -19,6 +20,7 @@ import trio
 from attrs import define, field, frozen
 
 from controller.durable import Durable, write_all
+from controller.half import Half, half_of
 from controller.identity import understood
 from controller.lines import parse_line
 from controller.records import KEY_PATTERN, Prompt, Result
@@ -49,17 +51,22 @@ class Taken:
 
 @define(eq=False)
 class Spool:
-    """left: what an earlier run took and did not answer, in order. Writes in threads, one at a time."""
+    """left: what an earlier run took and did not answer, in order. halves: the unfinished lines of sources, by name.
+
+    Writes in threads, one at a time.
+    """
 
     path: str
     durable: Durable
     text: bool = False  # lines are prompts as they are
     left: list[Taken] = field(factory=list)
+    halves: dict[str, Half] = field(factory=dict)
     damaged: int = 0  # lines of the file that tell nothing
     _fd: int | None = None
     _open: dict[bytes, bytes] = field(factory=dict)  # key -> its line in the file
     _size: int = 0
     _dirty: bool = field(default=False, init=False)
+    _retained: bool = field(default=False, init=False)  # the file stays, though nothing be open
     _lock: trio.Lock = field(factory=trio.Lock, init=False)
 
     @classmethod
@@ -73,13 +80,26 @@ class Spool:
             raise ValueError(f"cannot read or rewrite {spool.path}: {error.strerror}") from error
         return spool
 
+    def settle(self) -> None:
+        """When all reading is over: what the next run needs is in the file and durable. Raises OSError."""
+        halves, self.halves = self.halves, {}
+        if halves:
+            self._retained = True
+            self._append(b"".join(_dump(half.fields()) for half in halves.values()))
+        if self._dirty and self._fd is not None:
+            self.durable.before_exit(self._fd)
+            self._dirty = False
+
     def close(self) -> None:
-        """Remove the file if nothing is open. Call it when the results are durable."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-            if not self._open:
-                os.unlink(self.path)
+        """Remove the file if nothing in it is needed. Call it when the results are durable. Raises OSError."""
+        try:
+            self.settle()
+        finally:
+            if self._fd is not None:
+                os.close(self._fd)
+                self._fd = None
+                if not self._open and not self._retained:
+                    os.unlink(self.path)
 
     async def keep(self, lines: list[Taken]) -> None:
         """Write lines down before they are attempted. Raises OSError."""
@@ -116,12 +136,14 @@ class Spool:
         """Take over what is open. A torn last line was not attempted, and goes."""
         with open(self.path, "rb") as file:
             lines = file.read().splitlines(keepends=True)  # what is open, and SLACK; JSON escapes all line ends within
-        found = [(line, _taken(line)) for line in lines]
+        found = [(line, _understood(line)) for line in lines]
         if lines and not any(one for _, one in found) and not lines[0].startswith((RECORD_START, b"\0")):
             raise ValueError(f"{self.path} holds no prompts of tidegate: move it away")
         for line, one in found:
             if one is None:
                 self.damaged += 1
+            elif isinstance(one, Half):  # written anew without it: after a kill it would be joined to what it lost
+                self.halves[one.source] = one
             elif one.key not in done:
                 self.left.append(one)
                 self._open[one.key] = line
@@ -160,15 +182,23 @@ def _record(taken: Taken, *, text: bool) -> bytes:
     error = None if isinstance(taken.what, Prompt) or taken.what.error is None else taken.what.error.message
     value: dict[str, JSON] = {"key": prompt.key, "source": prompt.source, "line": prompt.line, "error": error}
     value |= {"text": text, "raw": taken.raw.decode(errors="surrogateescape")}  # any bytes come back as they were
+    return _dump(value)
+
+
+def _dump(value: dict[str, JSON]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def _taken(record: bytes) -> Taken | None:
+def _understood(record: bytes) -> Taken | Half | None:
     """What a line of the file says; None for one that is torn or damaged."""
     try:
         value: JSON = json.loads(record)
     except (ValueError, RecursionError):
         return None
+    return half_of(value) or _taken(record, value)
+
+
+def _taken(record: bytes, value: JSON) -> Taken | None:
     match value:
         case {
             "key": str(key),

@@ -48,7 +48,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ("controller.dimensions", "simulations.knobs", "simulations.limits"),
     ("controller.limiter", "controller.dialects.*", "controller.lines", "simulations.profile", "simulations.provider"),
     ("controller.waiters", "controller.identity", "controller.repair", "controller.telemetry", "controller.stderr"),
-    ("controller.continued", "controller.emission", "controller.rescue"),
+    ("controller.continued", "controller.emission", "controller.rescue", "controller.half"),
     (
         "controller.gate",
         "controller.journal",
@@ -143,6 +143,7 @@ PURE = [
     "controller.waiters",
     "controller.forms",
     "controller.lines",
+    "controller.half",
     "controller.identity",
     "controller.settings",
     "controller.strict",

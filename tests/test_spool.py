@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.durable import Durable
+from controller.half import Half
 from controller.intake import Intake, read_prompts
 from controller.records import Prompt, Result
 from controller.sources import Line, ReadChunk, Source, source_of
@@ -192,6 +193,49 @@ def test_a_stop_between_a_read_and_the_spool_waits_for_the_spool(results: Path) 
     assert [one.raw for one in opened(results).left] == [A, B]
 
 
+@pytest.mark.parametrize(
+    ("half", "line", "goes_on"),
+    [
+        (A[:9], A[9:], True),
+        (A, b"", True),  # only its LF was missing
+        (A[:9], B, False),  # the producer began anew
+        (A[:9], b"{broken", False),
+        (b'"', b"", False),
+    ],
+)
+@pytest.mark.parametrize("pipe", ["1:2", "3:4", ""])
+def test_a_line_is_the_rest_of_a_half_one_if_it_makes_a_prompt_of_it(
+    half: bytes, line: bytes, goes_on: bool, pipe: str
+) -> None:
+    kept = Half(half, "-", "1:2")
+    no_prompts = line in (b"{broken", b"") and not goes_on
+    assert kept.goes_on(line, pipe, text=False) == (goes_on or (no_prompts and pipe == "1:2"))
+    assert kept.goes_on(line, pipe, text=True) == (pipe == "1:2")
+
+
+def test_a_half_line_that_no_run_came_to_is_kept_and_one_that_was_read_on_is_not_there_after_a_kill(
+    results: Path,
+) -> None:
+    half = Half(b'{"id":"\xff', "-", "1:2")
+    spool = opened(results)
+    spool.halves["-"] = half
+    spool.close()
+    again = opened(results)
+    assert (again.halves, again.left, again.damaged) == ({"-": half}, [], 0)
+    again.close()
+    killed = opened(results)
+    assert killed.halves == {"-": half}
+    assert opened(results).halves == {}
+
+
+def test_a_producer_that_begins_anew_is_not_joined_to_the_half_line_of_its_first_time(results: Path) -> None:
+    content = A + b"\n" + B + b"\n"
+    spool = opened(results)
+    spool.halves[str(results.with_name("fifo"))] = Half(A[:9], "", "")
+    assert piped(content, Intake(), spool) == ["a", "b"]
+    assert spool.halves == {}
+
+
 def test_a_file_needs_no_spool(results: Path, tmp_path: Path) -> None:
     prompts, seen = tmp_path / "p.jsonl", list[str]()
     prompts.write_bytes(A + b"\n" + B)
@@ -249,5 +293,22 @@ def test_what_is_written_into_a_pipe_while_a_stopped_run_drains_stays_in_it(resu
         stopped(process)
         os.write(writing, B + b"\n")
         process.communicate(timeout=PATIENCE)
+        os.set_blocking(reading, False)
         assert os.read(reading, 1000) == B + b"\n"
     assert ids(results_of(results)) == ["a"]
+
+
+def test_the_half_line_at_a_stop_is_put_before_what_the_next_run_reads(results: Path) -> None:
+    with upstream(SLOW) as url, held_open() as (reading, writing):
+        os.write(writing, A + b"\n" + B[:9])
+        process = begun(url, reading, results)
+        stopped(process)
+        process.communicate(timeout=PATIENCE)
+        os.write(writing, B[9:] + b"\n" + C + b"\n")
+        process = begun(url, reading, results)
+        wait_until(lambda: len(results_of(results)) >= 3, process)
+        stopped(process)
+        process.communicate(timeout=PATIENCE)
+    assert [line["status"] for line in results_of(results)] == ["ok"] * 3
+    assert ids(results_of(results)) == ["a", "b", "c"]
+    assert not file_of(results).exists()

@@ -75,7 +75,10 @@ class Ending:
             if spool is not None:
                 spool.settle()
         except OSError as error:
-            code, lines = _spoilt(code), [*lines, f"cannot write {journal.name}{SUFFIX}: {error.strerror}"]
+            keys, lost = spool.give_up() if spool is not None else ([], 0)
+            self.intake.take_back(keys)
+            again = f": {lost} lines read from a pipe could not be kept: send them again" if lost else ""
+            code, lines = _spoilt(code), [*lines, f"cannot write {journal.name}{SUFFIX}: {error.strerror}{again}"]
         return code, lines
 
     def _remarks(self) -> list[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, filterfalse
 
 import trio
 from attrs import define, field
@@ -45,6 +45,7 @@ class Intake:
     first_changed: str | None = field(default=None, init=False)  # where, as "prompts.jsonl:3"
     open: set[bytes] = field(factory=set, init=False)  # keys whose result is not written yet
     taken_up: set[bytes] = field(factory=set, init=False)  # keys from the spool that no line has shown again
+    unread: set[bytes] = field(factory=set, init=False)  # keys of lines that count as if they had not been read
     forms: Counter[str] = field(factory=Counter, init=False)  # how lines were written
     exhausted: bool = field(default=False, init=False)  # there is no more to read
     carried: set[str] = field(factory=set, init=False)  # unknown keys that were not sent; not more than MOST_CARRIED
@@ -101,9 +102,15 @@ class Intake:
         """They are in the results file."""
         self.open.difference_update(bytes.fromhex(result.prompt.key) for result in results)
 
+    def take_back(self, keys: Collection[bytes]) -> None:
+        """They were taken, not handed on, and could not be kept: as if they had not been read."""
+        self.read -= len(keys)
+        self.unread.update(keys)
+        self.open.difference_update(keys)
+
     def keys_read(self) -> Iterator[bytes]:
         """The key of every prompt and faulty line that was read, once."""
-        yield from self.identities.keys()
+        yield from filterfalse(self.unread.__contains__, self.identities.keys())
         yield from self.taken_up
 
     def _is_known(self, key: bytes) -> bool:

@@ -64,6 +64,7 @@ class Spool:
     damaged: int = 0  # lines of the file that tell nothing
     _fd: int | None = None
     _open: dict[bytes, bytes] = field(factory=dict)  # key -> its line in the file
+    _unkept: list[bytes] = field(factory=list, init=False)  # lines that are still to be written
     _size: int = 0
     _dirty: bool = field(default=False, init=False)
     _retained: bool = field(default=False, init=False)  # the file stays, though nothing be open
@@ -82,13 +83,22 @@ class Spool:
 
     def settle(self) -> None:
         """When all reading is over: what the next run needs is in the file and durable. Raises OSError."""
-        halves, self.halves = self.halves, {}
-        if halves:
-            self._retained = True
-            self._append(b"".join(_dump(half.fields()) for half in halves.values()))
+        self._retained = self._retained or bool(self.halves)
+        self._unkept += [_dump(half.fields()) for half in self.halves.values()]
+        self.halves = {}
+        if self._unkept:
+            self._append()
         if self._dirty and self._fd is not None:
             self.durable.before_exit(self._fd)
             self._dirty = False
+
+    def give_up(self) -> tuple[list[bytes], int]:
+        """After `settle` failed: the keys of the lines that the file has not got, and their number with half lines."""
+        lost, self._unkept = set(self._unkept), []
+        keys = [key for key, record in self._open.items() if record in lost]
+        for key in keys:
+            del self._open[key]
+        return keys, len(lost)
 
     def close(self) -> None:
         """Remove the file if nothing in it is needed. Call it when the results are durable. Raises OSError."""
@@ -108,7 +118,8 @@ class Spool:
         records = [(one.key, _record(one, text=self.text)) for one in lines]
         async with self._lock:
             self._open.update(records)
-            await trio.to_thread.run_sync(self._append, b"".join(record for _, record in records))
+            self._unkept += [record for _, record in records]
+            await trio.to_thread.run_sync(self._append)
 
     async def forget(self, keys: Iterable[bytes], sync_results: Callable[[], Awaitable[None]]) -> None:
         """They have their results. Before their lines go, the results are made durable: raises what that raises."""
@@ -144,17 +155,28 @@ class Spool:
                 self.damaged += 1
             elif isinstance(one, Half):  # written anew without it: after a kill it would be joined to what it lost
                 self.halves[one.source] = one
-            elif one.key not in done:
+            elif one.key not in done and one.key not in self._open:
                 self.left.append(one)
                 self._open[one.key] = line
         self._write_anew()
 
-    def _append(self, data: bytes) -> None:
+    def _append(self) -> None:
+        """Write what is not kept yet. On a disk that gets full the whole lines stay, and the half one goes."""
         if self._fd is None:
             self._fd = os.open(self.path, _FLAGS, 0o666)
             self.durable.sync_folder(self.path)
-        write_all(self._fd, data)
-        self._size += len(data)
+        begin, data, whole = os.fstat(self._fd).st_size, b"".join(self._unkept), 0
+        try:
+            write_all(self._fd, data)
+            whole = len(data)
+        except OSError:
+            whole = data.rfind(b"\n", 0, os.fstat(self._fd).st_size - begin) + 1
+            os.ftruncate(self._fd, begin + whole)
+            raise
+        finally:
+            del self._unkept[: data.count(b"\n", 0, whole)]
+            self._size += whole
+            self._dirty = self._dirty or whole > 0
         self._dirty = not self.durable.after_write(self._fd)
 
     def _write_anew(self) -> None:
@@ -165,13 +187,13 @@ class Spool:
             write_all(fd, data)
             self.durable.before_exit(fd)
             os.rename(new, self.path)
-            self.durable.sync_folder(self.path)
         except BaseException:
             os.close(fd)
             raise
         if self._fd is not None:
             os.close(self._fd)
-        self._fd, self._size, self._dirty = fd, len(data), False
+        self._fd, self._size, self._dirty, self._unkept = fd, len(data), False, []
+        self.durable.sync_folder(self.path)
 
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -117,13 +118,53 @@ def test_it_is_written_anew_when_most_of_it_is_answered_and_only_after_the_resul
     assert [one.raw for one in opened(results).left] == [B, C]
 
 
-def test_a_disk_that_is_full_is_an_oserror_before_any_line_goes_on(results: Path) -> None:
+def test_a_failed_sync_is_an_oserror_before_any_line_goes_on(results: Path) -> None:
     def fail(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     spool = Spool.open(str(results), set(), Durable("always", fail))
     with pytest.raises(OSError, match="No space left"):
         trio.run(spool.keep, lines(A))
+
+
+def test_what_a_disk_takes_of_some_lines_before_it_is_full_is_cut_back_to_whole_ones(results: Path) -> None:
+    kept = lines(A, B, C)
+    spool = opened(results)
+    trio.run(spool.keep, kept[:1])
+    size = file_of(results).stat().st_size
+    with files_of_at_most(2 * size + size // 2), pytest.raises(OSError, match="File too large"):
+        trio.run(spool.keep, kept[1:])
+    assert file_of(results).stat().st_size == 2 * size
+    with files_of_at_most(2 * size + size // 2), pytest.raises(OSError, match="File too large"):
+        spool.settle()
+    assert file_of(results).stat().st_size == 2 * size
+    spool.settle()  # there is room again
+    again = opened(results)
+    assert (again.left, again.damaged) == (kept, 0)
+
+
+def test_lines_that_could_not_be_kept_are_named_once_and_are_open_no_more(results: Path) -> None:
+    kept, spool = lines(A, B), opened(results)
+    spool.halves["-"] = Half(b"x", "-", "")
+    with files_of_at_most(file_size := len(A) + 150), pytest.raises(OSError, match="File too large"):
+        trio.run(spool.keep, kept)
+    with files_of_at_most(file_size), pytest.raises(OSError, match="File too large"):
+        spool.settle()
+    assert spool.give_up() == ([kept[1].key], 2)
+    assert spool.give_up() == ([], 0)
+    spool.close()
+    assert (opened(results).left, opened(results).halves) == ([kept[0]], {})
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """A write beyond it is partial, the next one fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 # With an intake
@@ -312,3 +353,19 @@ def test_the_half_line_at_a_stop_is_put_before_what_the_next_run_reads(results: 
     assert [line["status"] for line in results_of(results)] == ["ok"] * 3
     assert ids(results_of(results)) == ["a", "b", "c"]
     assert not file_of(results).exists()
+
+
+def test_lines_that_a_full_disk_did_not_keep_are_told_and_not_called_pending(results: Path) -> None:
+    count, most = 100, 8000
+    with upstream(SLOW) as url, held_open() as (reading, writing):
+        os.write(writing, b"".join(b'{"id":%d,"prompt":"%s"}\n' % (n, b"x" * 200) for n in range(count)))
+        limit = (most, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+        flags = ("--base-url", url, "--model", "m", "-o", results)
+        process = start("-", *flags, stdin=reading, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+        _, errors = process.communicate(timeout=PATIENCE)
+    whole = file_of(results).read_bytes().count(b"\n")
+    assert (process.returncode, file_of(results).read_bytes()[-1:]) == (5, b"\n")
+    assert 0 < whole < count
+    assert f"{count - whole} lines read from a pipe could not be kept: send them again" in errors
+    assert f"{whole} read: 0 ok, 0 failed, {whole} pending" in errors
+    assert len(opened(results).left) == whole

@@ -56,6 +56,8 @@ class Ending:
         if proof.missing:
             code = _spoilt(code)
             lines.append(f"{name} was changed while the run wrote to it; what is missing is sent again next time")
+            if self.store.spool is not None and self.store.spool.retain():
+                lines[-1] += f", of a pipe what {self.store.spool.path} still holds"
         told = self._summary(code, proof, seconds)
         if summary is not None and (fault := _write(summary, told.dump())) is not None:
             code = _spoilt(code)

@@ -100,6 +100,11 @@ class Spool:
             del self._open[key]
         return keys, len(lost)
 
+    def retain(self) -> bool:
+        """Keep the file after this run, with what it still holds of answered lines; False if there is none."""
+        self._retained = self._fd is not None
+        return self._retained
+
     def close(self) -> None:
         """Remove the file if nothing in it is needed. Call it when the results are durable. Raises OSError."""
         try:

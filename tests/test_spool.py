@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from command import PATIENCE, ids, start, statistics, upstream
+from command import PATIENCE, ids, run, start, statistics, upstream
 from command import results as results_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -369,3 +369,19 @@ def test_lines_that_a_full_disk_did_not_keep_are_told_and_not_called_pending(res
     assert f"{count - whole} lines read from a pipe could not be kept: send them again" in errors
     assert f"{whole} read: 0 ok, 0 failed, {whole} pending" in errors
     assert len(opened(results).left) == whole
+
+
+def test_what_is_missing_from_changed_results_is_sent_again_although_it_came_through_a_pipe(results: Path) -> None:
+    count = 20
+    with upstream(SLOW) as url, held_open() as (reading, writing):
+        os.write(writing, b"".join(b'{"id":%d,"prompt":"x"}\n' % n for n in range(count)))
+        process = begun(url, reading, results, "--max-in-flight", "10", "--first", str(count))
+        wait_until(lambda: len(results_of(results)) >= 5, process)
+        os.truncate(results, 0)
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 5
+        assert f"of a pipe what {file_of(results)} still holds" in errors
+        again = run("-", "--base-url", url, "--model", "m", "-o", results, text="")
+    assert again.returncode == 0, again.stderr
+    assert ids(results_of(results)) == ids([{"id": n} for n in range(count)])
+    assert not file_of(results).exists()

@@ -44,7 +44,8 @@ class Store:
         try:
             if store.journal.resumable:
                 ledger, text = store.journal.ledger, settings.input_format == "text"
-                store.spool = Spool.open(settings.output, ledger.keys, durable, text=text)
+                done = ledger.answered if settings.retry_failed else ledger.keys
+                store.spool = Spool.open(settings.output, done, durable, text=text)
                 store.underway = Underway.open(settings.output, ledger)
         except BaseException:
             store.journal.close()

@@ -22,9 +22,12 @@ from hypothesis import strategies as st
 from controller.durable import Durable
 from controller.half import Half
 from controller.intake import Intake, read_prompts
-from controller.records import Prompt, Result
+from controller.outcome import Failed, Kind
+from controller.records import Prompt, Result, dump_result
+from controller.settings import Settings
 from controller.sources import Line, ReadChunk, Source, source_of
 from controller.spool import SLACK, Spool, Taken
+from controller.store import Store
 
 NEVER = Durable("never")
 A, B, C = (b'{"id":"%c","prompt":"x"}' % letter for letter in b"abc")
@@ -165,6 +168,17 @@ def files_of_at_most(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_killed_retry_of_what_failed_is_taken_up_if_that_is_still_wished(results: Path, again: bool) -> None:
+    (kept,) = lines(A)
+    fault = Failed(kind=Kind.SERVER, message="HTTP 500", sent=True)
+    results.write_bytes(dump_result(Result(prompt=kept.prompt, error=fault)))
+    trio.run(opened(results).keep, [kept])
+    with Store.open(Settings(output=str(results), retry_failed=again)) as store:
+        assert store.spool is not None
+        assert store.spool.left == [kept] * again
 
 
 # With an intake

@@ -58,6 +58,9 @@ class Ending:
             lines.append(f"{name} was changed while the run wrote to it; what is missing is sent again next time")
             if self.store.spool is not None and self.store.spool.retain():
                 lines[-1] += f", of a pipe what {self.store.spool.path} still holds"
+        if proof.pending and self.stop.code is None and code in (Exit.OK, Exit.SOME_FAILED):
+            code = Exit.FAULT
+            lines.append("prompts are left without a result: a fault in tidegate; run the same command again")
         told = self._summary(code, proof, seconds)
         if summary is not None and (fault := _write(summary, told.dump())) is not None:
             code = _spoilt(code)

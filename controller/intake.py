@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Iterator
 from functools import partial
-from itertools import chain, filterfalse
+from itertools import chain, filterfalse, takewhile
 
 import trio
 from attrs import define, field
@@ -84,11 +84,27 @@ class Intake:
 
     def take_all(self, lines: Iterable[Line], source: str) -> Iterator[Taken]:
         """What is to be done of these lines, one by one as it is asked for; of none once it is full."""
-        for line in lines:
+        for line in () if self.full else lines:
             if (what := self.take(line, source)) is not None:
                 yield Taken(line.raw, what)
             if self.full:
                 return
+
+    def set_aside(self, lines: Iterable[Line], source: str) -> Iterator[Taken]:
+        """Lines beyond the wished-for number that are out of their pipe all the same: for the next run."""
+        for line in lines:
+            parsed = parse_line(line.raw, text=self.text)
+            if parsed is None:
+                continue
+            identified = self.identities.identify(parsed, source, line.number)
+            if isinstance(identified, Duplicate):
+                continue
+            key, fault = (
+                (identified.key, identified.message) if isinstance(identified, Conflict) else (identified, None)
+            )
+            if not any(key in known for known in (self.done, self.failed, self.taken_up)):
+                yield Taken(line.raw, understood(parsed, key, source, line.number, fault))
+            self.unread.add(key)
 
     def take_up(self, spooled: Taken) -> None:
         """A line that an earlier run took and left open."""
@@ -148,10 +164,11 @@ async def read_prompts(
     """
     reading = _Reading(intake, accept_prompt, accept_result, spool)
     await reading.take_up()
+    wanted = takewhile(lambda _: not intake.full, sources)  # else a FIFO without a writer would be waited for
     if at_once:
-        await _all_at_once(sources, reading.read, intake)
+        await reading.read_all_at_once(wanted)
     else:
-        for source in sources:
+        for source in wanted:
             await reading.read(source)
     intake.exhausted = True
 
@@ -164,13 +181,32 @@ class _Reading:
     accept_prompt: Callable[[Prompt], Awaitable[None]]
     accept_result: Callable[[Result], Awaitable[None]]
     spool: Spool | None
+    handing_on: int = field(default=0, init=False)  # readers in the midst of it
 
     async def take_up(self) -> None:
         """What an earlier run left."""
         for left in self.spool.left if self.spool is not None else ():
             if not self.intake.full:
                 self.intake.take_up(left)
-                await self._hand_on(left.what)
+                await self._hand_on((left,), [])
+
+    async def read_all_at_once(self, sources: Iterable[Source]) -> None:
+        """Each in a task of its own, until all have ended, one fails, or no more lines are wanted."""
+        faults: list[OSError] = []
+
+        async def watched(source: Source) -> None:
+            try:
+                await self.read(source)
+            except OSError as error:
+                faults.append(error)
+            if faults or (self.intake.full and not self.handing_on):
+                nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for source in sources:
+                nursery.start_soon(watched, source)
+        if faults:
+            raise faults[0]
 
     async def read(self, source: Source) -> None:
         """To its end, or until no more lines are wanted."""
@@ -180,8 +216,7 @@ class _Reading:
                 return
             lines = Lines(read_chunk)
             while not self.intake.full and (line := await anext(lines, None)) is not None:
-                for taken in self.intake.take_all(chain((line,), lines.at_hand()), source.name):
-                    await self._hand_on(taken.what)
+                await self._hand_on(self.intake.take_all(chain((line,), lines.at_hand()), source.name), [])
 
     async def _read_once(self, name: str, read_chunk: ReadChunk, spool: Spool) -> None:
         """As `read`, and what was read and not handed on is in the spool, however it ends."""
@@ -190,36 +225,24 @@ class _Reading:
         lines = Lines(read_chunk, half.raw, partial(half.goes_on, pipe=pipe, text=self.intake.text))
         try:
             while not self.intake.full and (line := await anext(lines, None)) is not None:
-                batch = list(self.intake.take_all(chain((line,), lines.at_hand()), name))
-                with trio.CancelScope(shield=True):  # they are out of the pipe, and would be nowhere
-                    await spool.keep(batch)
-                for taken in batch:
-                    await self._hand_on(taken.what)
+                come = chain((line,), lines.at_hand())
+                batch = list(self.intake.take_all(come, name))
+                await self._hand_on(batch, [*batch, *self.intake.set_aside(come, name)])
         finally:
             if lines.rest:
                 spool.halves[name] = Half(lines.rest, name, pipe)
 
-    async def _hand_on(self, what: Prompt | Result) -> None:
-        if isinstance(what, Prompt):
-            await self.accept_prompt(what)
-        else:
-            await self.accept_result(what)
-
-
-async def _all_at_once(sources: Iterable[Source], read: Callable[[Source], Awaitable[None]], intake: Intake) -> None:
-    """Each in a task of its own, until all have ended, one fails, or no more lines are wanted."""
-    faults: list[OSError] = []
-
-    async def watched(source: Source) -> None:
+    async def _hand_on(self, batch: Iterable[Taken], spooled: list[Taken]) -> None:
+        """One by one, after what can't be read twice was spooled."""
+        self.handing_on += 1
         try:
-            await read(source)
-        except OSError as error:
-            faults.append(error)
-        if faults or intake.full:
-            nursery.cancel_scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        for source in sources:
-            nursery.start_soon(watched, source)
-    if faults:
-        raise faults[0]
+            if self.spool is not None:
+                with trio.CancelScope(shield=True):  # they are out of the pipe, and would be nowhere
+                    await self.spool.keep(spooled)
+            for taken in batch:
+                if isinstance(taken.what, Prompt):
+                    await self.accept_prompt(taken.what)
+                else:
+                    await self.accept_result(taken.what)
+        finally:
+            self.handing_on -= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from controller.intake import Intake, read_prompts
 from controller.records import Prompt, Result
-from controller.sources import ReadChunk, Source, source_of
+from controller.sources import Line, ReadChunk, Source, source_of
 
 
 def reader_of(chunks: Iterable[bytes]) -> ReadChunk:
@@ -134,6 +134,43 @@ async def test_only_the_first_lines_are_read_if_so_wished_and_resuming_does_not_
     assert first.texts == ["a", "b"]
     done = {bytes.fromhex(prompt.key) for prompt in first.prompts}
     assert (await take_in(Intake(first=2, done=done), source_with("-", b'"a"\n"b"\n"c"'))).texts == []
+
+
+@pytest.mark.parametrize("slow", ["a", "b"])
+async def test_all_lines_that_were_counted_are_handed_on_when_several_sources_are_read_at_once(slow: str) -> None:
+    doors, intake = Doors(), Intake(first=2)
+
+    async def accept(prompt: Prompt) -> None:
+        await trio.sleep(0.05 if prompt.source == slow else 0)
+        doors.prompts.append(prompt)
+
+    def source(name: str) -> Source:
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[ReadChunk]:
+            chunks = iter([b'"%s"\n' % name.encode()])
+
+            async def read() -> bytes:
+                await trio.lowlevel.checkpoint()
+                return next(chunks, b"") or await trio.sleep_forever()
+
+            yield read
+
+        return Source(name=name, open=opened)
+
+    await read_prompts([source(name) for name in "abc"], intake, accept, doors.accept_result, at_once=True)
+    assert (intake.read, intake.prompts, len(doors.prompts), intake.exhausted) == (2, 2, 2, True)
+
+
+async def test_a_line_that_comes_when_there_are_enough_is_not_taken() -> None:
+    assert list(Intake(first=0).take_all([Line(number=1, raw=b'"a"')], "-")) == []
+
+
+async def test_a_source_that_is_not_needed_is_not_opened() -> None:
+    def refuse() -> AbstractAsyncContextManager[ReadChunk]:
+        pytest.fail("it may be a FIFO without a writer")
+
+    doors = await take_in(Intake(first=1), source_with("a", b'"a"\n"b"\n'), Source(name="fifo", open=refuse))
+    assert doors.texts == ["a"]
 
 
 async def test_text_lines_are_prompts_as_they_are() -> None:

@@ -291,6 +291,20 @@ def test_a_producer_that_begins_anew_is_not_joined_to_the_half_line_of_its_first
     assert spool.halves == {}
 
 
+def test_what_is_read_of_a_pipe_beyond_the_wished_for_number_is_there_for_the_next_run(results: Path) -> None:
+    content = A + b"\n\n" + A + b"\n" + B + b"\n{broken\n" + C
+    spool, intake = opened(results), Intake(first=1)
+    assert piped(content, intake, spool) == ["a"]
+    assert (intake.read, len(intake.open), len(set(intake.keys_read()))) == (1, 1, 1), "they don't count as read"
+    trio.run(spool.forget, [one.key for one in lines(A)], nothing)
+    spool.close()
+    spool = opened(results, {one.key for one in lines(A)})
+    assert [one.raw for one in spool.left] == [B, b"{broken"]
+    assert [half.raw for half in spool.halves.values()] == [C]
+    intake = Intake(done={one.key for one in lines(A)})
+    assert piped(content, intake, spool) == ["b", "None", "c"], "the producer began anew: nothing twice"
+
+
 def test_a_file_needs_no_spool(results: Path, tmp_path: Path) -> None:
     prompts, seen = tmp_path / "p.jsonl", list[str]()
     prompts.write_bytes(A + b"\n" + B)
@@ -307,6 +321,7 @@ def test_a_file_needs_no_spool(results: Path, tmp_path: Path) -> None:
 # With a run, and a pipe that stays open over all of them
 
 SLOW = "steady?latency=0.7&rate=500&burst=500"
+FAST = ("--policy-option", "start_rate=50")
 
 
 @contextmanager
@@ -321,7 +336,7 @@ def held_open() -> Iterator[tuple[int, int]]:
 def begun(url: str, reading: int, results: Path, *flags: str) -> subprocess.Popen[str]:
     """A run over the pipe, with an attempt under way."""
     asked = statistics(url)["attempts"]
-    process = start("-", "--base-url", url, "--model", "m", "-o", results, *flags, stdin=reading)
+    process = start("-", "--base-url", url, "--model", "m", "-o", results, *FAST, *flags, stdin=reading)
     wait_until(lambda: statistics(url)["attempts"] != asked, process)
     return process
 
@@ -395,7 +410,7 @@ def test_what_is_missing_from_changed_results_is_sent_again_although_it_came_thr
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 5
         assert f"of a pipe what {file_of(results)} still holds" in errors
-        again = run("-", "--base-url", url, "--model", "m", "-o", results, text="")
+        again = run("-", "--base-url", url, "--model", "m", "-o", results, *FAST, text="")
     assert again.returncode == 0, again.stderr
     assert ids(results_of(results)) == ids([{"id": n} for n in range(count)])
     assert not file_of(results).exists()

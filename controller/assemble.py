@@ -191,6 +191,7 @@ def intake_for(settings: Settings, ledger: Ledger) -> Intake:
         identities=Identities(nonce="" if settings.resume else secrets.token_hex(8)),
         done=known.answered,
         failed=frozenset() if settings.retry_failed else known.failed,
+        retried=known.failed if settings.retry_failed else frozenset(),
         known_ids=known.ids,
         text=settings.input_format == "text",
         first=settings.first,

@@ -31,6 +31,7 @@ class Intake:
     identities: Identities = field(factory=Identities)
     done: Container[bytes] = frozenset()
     failed: Container[bytes] = frozenset()
+    retried: Container[bytes] = frozenset()  # keys that ended in error and are tried again
     known_ids: Container[bytes] = frozenset()
     text: bool = False
     first: int | None = None
@@ -143,7 +144,8 @@ class Intake:
         return True
 
     def _look_for_change(self, prompt: Prompt) -> None:
-        if prompt.id is not None and id_digest(prompt.id) in self.known_ids:
+        known = prompt.id is not None and id_digest(prompt.id) in self.known_ids
+        if known and bytes.fromhex(prompt.key) not in self.retried:
             self.changed += 1
             self.first_changed = self.first_changed or f"{prompt.source}:{prompt.line}"
 

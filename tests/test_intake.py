@@ -13,8 +13,12 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.assemble import intake_for
 from controller.intake import Intake, read_prompts
-from controller.records import Prompt, Result
+from controller.journal import Journal
+from controller.outcome import Failed, Kind
+from controller.records import Prompt, Result, dump_result
+from controller.settings import Settings
 from controller.sources import Line, ReadChunk, Source, source_of
 
 
@@ -171,6 +175,19 @@ async def test_a_source_that_is_not_needed_is_not_opened() -> None:
 
     doors = await take_in(Intake(first=1), source_with("a", b'"a"\n"b"\n'), Source(name="fifo", open=refuse))
     assert doors.texts == ["a"]
+
+
+async def test_a_line_whose_failure_is_tried_again_is_no_changed_one(tmp_path: Path) -> None:
+    lines = b'{"id":1,"prompt":"x"}\n{"id":2,"prompt":"new"}\n'
+    first = await take_in(Intake(), source_with("-", b'{"id":1,"prompt":"x"}\n{"id":2,"prompt":"old"}\n'))
+    fault = Failed(kind=Kind.SERVER, message="HTTP 500", sent=True)
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b"".join(dump_result(Result(prompt=prompt, error=fault)) for prompt in first.prompts))
+    with Journal.open(str(path)) as journal:
+        intake = intake_for(Settings(output=str(path), retry_failed=True), journal.ledger)
+        doors = await take_in(intake, source_with("-", lines))
+    assert doors.texts == ["x", "new"]
+    assert (intake.changed, intake.first_changed) == (1, "-:2")
 
 
 async def test_text_lines_are_prompts_as_they_are() -> None:

@@ -283,6 +283,13 @@ def test_a_half_line_that_no_run_came_to_is_kept_and_one_that_was_read_on_is_not
     assert opened(results).halves == {}
 
 
+def test_a_stop_in_the_midst_of_a_read_keeps_its_half_line(results: Path) -> None:
+    spool = opened(results)
+    assert piped(A + b"\n" + B[:9], Intake(), spool, die_after=0) == []
+    spool.close()
+    assert piped(B[9:] + b"\n" + C, Intake(), opened(results)) == ["a", "b", "c"]
+
+
 def test_a_producer_that_begins_anew_is_not_joined_to_the_half_line_of_its_first_time(results: Path) -> None:
     content = A + b"\n" + B + b"\n"
     spool = opened(results)
@@ -368,6 +375,7 @@ def test_what_is_written_into_a_pipe_while_a_stopped_run_drains_stays_in_it(resu
     assert ids(results_of(results)) == ["a"]
 
 
+@pytest.mark.slow  # three processes
 def test_the_half_line_at_a_stop_is_put_before_what_the_next_run_reads(results: Path) -> None:
     with upstream(SLOW) as url, held_open() as (reading, writing):
         os.write(writing, A + b"\n" + B[:9])
@@ -400,6 +408,7 @@ def test_lines_that_a_full_disk_did_not_keep_are_told_and_not_called_pending(res
     assert len(opened(results).left) == whole
 
 
+@pytest.mark.slow  # three processes
 def test_what_is_missing_from_changed_results_is_sent_again_although_it_came_through_a_pipe(results: Path) -> None:
     count = 20
     with upstream(SLOW) as url, held_open() as (reading, writing):

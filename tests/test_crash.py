@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,11 +20,14 @@ from pathlib import Path
 import pytest
 from command import results, start, statistics, upstream
 
+from controller.sources import CHUNK
+
 KILLS = int(os.environ.get("TIDEGATE_KILLS", "20"))
 SEED = int(os.environ.get("TIDEGATE_SEED", "1"))
 PROMPTS = min(2000, 100 * KILLS)  # few kills are for a quick look
 LONGEST_LIFE = 20.0  # s; a busy machine gets less far
 IN_FLIGHT = 32
+LONG = 6000  # bytes; a line that a pipe takes in parts
 FLAGS = (
     *("--model", "m", "--max-in-flight", str(IN_FLIGHT), "--max-failures", "50", "--policy-option", "start_rate=300"),
     *("--first-payload-timeout", "2", "--between-payloads-timeout", "2"),  # for the streams that stall
@@ -42,21 +47,43 @@ def written(out: Path) -> int:
 @contextmanager
 def one_life(url: str, prompts: Path, out: Path, *, piped: bool) -> Iterator[subprocess.Popen[str]]:
     """A run over a file, or over a pipe whose producer begins anew each time; killed at the end if it still runs."""
-    flags = ("--base-url", url, "-o", out, "--summary", out.with_suffix(".json"), *FLAGS)
     with ExitStack() as stack:
         if piped:
             command = ["cat", str(prompts)]
             producer = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
             assert producer.stdout is not None
-            process = start("-", *flags, stdin=producer.stdout)
-            producer.stdout.close()
-        else:
-            process = start(prompts, *flags)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.communicate()
+            reading = stack.enter_context(producer.stdout).fileno()
+        yield stack.enter_context(running("-" if piped else prompts, url, out, reading if piped else None))
+
+
+@contextmanager
+def running(prompts: Path | str, url: str, out: Path, stdin: int | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A run, killed at the end if it still runs."""
+    flags = ("--base-url", url, "-o", out, "--summary", out.with_suffix(".json"), *FLAGS)
+    process = start(prompts, *flags, stdin=stdin)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def one_producer(count: int) -> Iterator[int]:
+    """The reading end of a pipe into which `count` long lines are written once, whoever reads them, and its end."""
+    reading, writing = os.pipe()
+
+    def produce() -> None:
+        with os.fdopen(writing, "wb") as pipe:
+            for number in range(count):
+                pipe.write(b'{"id":%d,"prompt":"%s"}\n' % (number, b"x" * LONG))
+
+    producer = threading.Thread(target=produce, daemon=True)
+    producer.start()
+    yield reading
+    os.close(reading)
+    producer.join(timeout=10)
+    assert not producer.is_alive()
 
 
 def wait_at_random(process: subprocess.Popen[str], out: Path, rng: random.Random, share: int) -> bool:
@@ -98,3 +125,39 @@ def test_whenever_it_is_killed_nothing_is_missing_and_nothing_is_double(tmp_path
     paid_twice = int(str(seen["completed"])) - PROMPTS
     assert paid_twice <= told["paid_again"] <= killed * IN_FLIGHT
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.jsonl", "r.json", "r.jsonl"]
+
+
+def spooled(out: Path) -> set[str]:
+    """The ids of the prompts in the spool; what a kill left of a line is none."""
+    pending = out.with_name(out.name + ".pending")
+    records = pending.read_bytes().splitlines(keepends=True) if pending.exists() else []
+    values = [json.loads(record) for record in records if record.endswith(b"\n")]
+    return {str(json.loads(value["raw"])["id"]) for value in values if "raw" in value and value["error"] is None}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
+def test_a_pipe_that_outlives_its_readers_loses_nothing_to_a_stop_and_little_to_a_kill(
+    tmp_path: Path, by: signal.Signals
+) -> None:
+    out, rng, seen, killed = tmp_path / "r.jsonl", random.Random(SEED), set[str](), 0
+    with upstream("steady?rate=400&burst=50&latency=0.1&words=3") as url, one_producer(PROMPTS) as reading:
+        for left in range(KILLS // 2, 0, -1):
+            with running("-", url, out, reading) as process:
+                killed += wait_at_random(process, out, rng, max(1, (PROMPTS - written(out)) // (left + 1)))
+                process.send_signal(by)
+                process.communicate(timeout=900)
+            seen |= spooled(out)
+        with running("-", url, out, reading) as last:
+            _, errors = last.communicate(timeout=900)
+    lines = [line for line in results(out) if line["status"] == "ok"]
+    answered = {str(line["id"]) for line in lines}
+    assert killed >= KILLS // 4
+    assert seen, "no line had to be taken up"
+    assert seen <= answered, "what was whole in the spool is answered"
+    assert len(lines) == len(answered)
+    lost, of_one_kill = PROMPTS - len(answered), CHUNK // LONG + 2
+    assert lost <= (0 if by is signal.SIGTERM else killed * of_one_kill), errors
+    if by is signal.SIGTERM:
+        assert (last.returncode, len(results(out))) == (0, PROMPTS), errors
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".pending"] == []

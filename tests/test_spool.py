@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -168,6 +169,27 @@ def files_of_at_most(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_what_stays_for_the_next_run_is_synced_at_the_end(results: Path) -> None:
+    synced: list[int] = []
+    spool = Spool.open(str(results), set(), Durable("interval", lambda fd: synced.append(os.fstat(fd).st_ino)))
+    trio.run(spool.keep, lines(A))
+    spool.close()
+    assert synced[-1] == file_of(results).stat().st_ino
+
+
+def test_a_folder_that_cannot_be_synced_does_not_part_the_file_from_its_name(results: Path) -> None:
+    def sync(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode) and big.key not in spool._open:
+            raise OSError(errno.EIO, "Input/output error")
+
+    big, small = lines(b'"%s"' % (b"x" * 2 * SLACK), B)
+    spool = Spool.open(str(results), set(), Durable("interval", sync))
+    trio.run(spool.keep, [big])
+    trio.run(spool.forget, [big.key], nothing)
+    trio.run(spool.keep, [small])
+    assert opened(results).left == [small]
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -45,6 +45,8 @@ def check_files(settings: Settings, sources: tuple[str, ...]) -> None:
         check_readable(source)
     if STDIN in sources and sys.stdin is None:
         raise ValueError("stdin is closed: name a file of prompts, or pipe them in")
+    if settings.follow and sources.count(STDIN) > 1:
+        raise ValueError("stdin is named twice, and --follow would read both at once: give one -")
     if settings.output is None and sys.stdout is None:
         raise ValueError("stdout is closed: name a file for the results with -o")
     check_output(settings.output or STDOUT, sources)

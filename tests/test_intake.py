@@ -13,7 +13,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.assemble import intake_for
+from controller.assemble import check_files, intake_for
 from controller.intake import Intake, read_prompts
 from controller.journal import Journal
 from controller.outcome import Failed, Kind
@@ -188,6 +188,11 @@ async def test_a_line_whose_failure_is_tried_again_is_no_changed_one(tmp_path: P
         doors = await take_in(intake, source_with("-", lines))
     assert doors.texts == ["x", "new"]
     assert (intake.changed, intake.first_changed) == (1, "-:2")
+
+
+def test_stdin_is_not_read_by_two_at_once() -> None:
+    with pytest.raises(ValueError, match="stdin is named twice"):
+        check_files(Settings(follow=True), ("-", "-"))
 
 
 async def test_text_lines_are_prompts_as_they_are() -> None:

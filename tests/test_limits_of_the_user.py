@@ -16,6 +16,8 @@ from wire_answers import FINE, error, response, said
 from wired import WALL, wired
 
 from controller.budget import Budget, Stake
+from controller.forms import Draft
+from controller.lines import parse_line
 from controller.midnight import LATE, until_midnight
 from controller.outcome import Answer, Completed, Failed, Kind, Outcome, Throttled, Usage
 from controller.patience import Patience
@@ -77,6 +79,13 @@ def test_a_line_may_bring_a_deadline_of_its_own_and_it_is_not_sent() -> None:
 def test_a_column_that_is_called_deadline_stays_what_it_was() -> None:
     out = wired(FINE, [json.dumps({"prompt": "x", "deadline": "2024-12-24"}).encode()])
     assert (out.result["status"], out.result["metadata"]) == ("ok", {"deadline": "2024-12-24"})
+
+
+@pytest.mark.parametrize("number", ["1" + 400 * "0", "1e300", "1000000001", "0", "-1", "true"])
+def test_a_deadline_that_no_run_can_keep_is_a_column_like_any_other(number: str) -> None:
+    draft = parse_line(f'{{"prompt":"x","deadline":{number}}}'.encode())
+    assert isinstance(draft, Draft)
+    assert (draft.deadline, draft.metadata) == (None, {"deadline": json.loads(number)})
 
 
 @pytest.mark.parametrize("seed", range(5))

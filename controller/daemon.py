@@ -26,6 +26,7 @@ from controller.live import Live
 from controller.outbox import Outbox
 from controller.outcome import Failed, Kind
 from controller.patience import Patience
+from controller.purse import Purse
 from controller.records import Prompt, Result
 from controller.retry import Backoff
 from controller.settings import Settings
@@ -110,7 +111,7 @@ async def _work(parts: Parts, outbox: Outbox) -> None:
         underway=parts.underway,
         meters=parts.meters,
         breaker=Breaker(settings.most_alike),
-        budget=Budget(settings.max_output_tokens, settings.max_cost, parts.price),
+        purse=Purse(Budget(settings.max_output_tokens, settings.max_cost, parts.price)),
         deadline=settings.deadline,
         continue_truncated=settings.continue_truncated,
     )

@@ -17,6 +17,7 @@ from attrs import define, field, frozen
 from raw_server import Peer
 from wire_answers import Say
 
+from controller.budget import Price
 from controller.daemon import Parts, serve
 from controller.decisions import DecisionLog
 from controller.dialects.table import dialect_for
@@ -82,6 +83,7 @@ def wired(
     *,
     dialect: str = "openai",
     wall_clock: Callable[[], float] = lambda: WALL + trio.current_time(),
+    price: Price = lambda _, __: 0.0,
     **changed: object,
 ) -> Wired:
     """Run over `lines`. answer: a profile; or bytes for every request, or for each one in turn, the last for ever."""
@@ -91,7 +93,7 @@ def wired(
     given = prompts(lines) if isinstance(lines, int) else lines
     provider = Provider(load_profile(answer), seed=settings.seed) if isinstance(answer, str) else None
     says = [] if isinstance(answer, str) else [answer] if isinstance(answer, bytes) or callable(answer) else answer
-    return trio.run(_Wire(given, provider, says, dialect, wall_clock, settings).run, clock=clock)
+    return trio.run(_Wire(given, provider, says, dialect, wall_clock, settings, price).run, clock=clock)
 
 
 @define(eq=False)
@@ -104,6 +106,7 @@ class _Wire(httpcore.AsyncNetworkBackend):
     dialect: str
     wall_clock: Callable[[], float]
     settings: Settings
+    price: Price
     requests: list[tuple[float, bytes]] = field(factory=list)
     pool: Pool = field(init=False)
     _nursery: trio.Nursery | None = None
@@ -124,6 +127,7 @@ class _Wire(httpcore.AsyncNetworkBackend):
                     upstream=upstream,
                     gates=Gates(limiter_maker(self.settings), log),
                     defaults={"model": "m"},
+                    price=self.price,
                     tally=tally,
                     stop=stop,
                 )

@@ -24,7 +24,7 @@ from controller.gates import Gates
 from controller.journal import JournalError
 from controller.live import Live
 from controller.outbox import Outbox
-from controller.outcome import Failed, Kind
+from controller.outcome import Failed, Kind, Usage
 from controller.patience import Patience
 from controller.purse import Purse
 from controller.records import Prompt, Result
@@ -136,13 +136,21 @@ async def _take_in(parts: Parts, send: trio.MemorySendChannel[Prompt], outbox: O
         request = {**parts.defaults, **prompt.request}
         request["model"] = prompt.request.get("model") or parts.defaults.get("model")
         if request["model"]:
-            await send.send(evolve(prompt, request=request))
+            await send_on(evolve(prompt, request=request))
         elif parts.tally.attempts:
             fault = Failed(kind=Kind.INPUT, message="it names no model, and there is no --model", sent=False)
             await accept_result(Result(prompt=prompt, error=fault))
         else:
             parts.stop.ask(Exit.USAGE, f"{prompt.source}:{prompt.line} names no model; give --model")
             await trio.sleep_forever()  # until the stop cancels the intake
+
+    async def send_on(prompt: Prompt) -> None:
+        try:
+            parts.price(prompt, Usage(input_tokens=1, output_tokens=1))  # the worker relies on there being one
+        except ValueError as error:
+            await accept_result(Result(prompt=prompt, error=Failed(kind=Kind.INPUT, message=str(error), sent=False)))
+        else:
+            await send.send(prompt)
 
     async def accept_result(result: Result) -> None:
         await outbox.reserve()

@@ -63,6 +63,7 @@ class Parts:
     stop: Stop = field(factory=Stop)
     live: Live | None = None
     underway: Underway | None = None
+    failed_before: Callable[[str], bool] = lambda _: False  # by key: an earlier run left it in error
     crew: Crew = field(default=Factory(lambda parts: Crew(parts.settings.max_in_flight), takes_self=True))
 
 
@@ -110,7 +111,7 @@ async def _work(parts: Parts, outbox: Outbox) -> None:
         live=parts.live,
         underway=parts.underway,
         meters=parts.meters,
-        breaker=Breaker(settings.most_alike),
+        breaker=Breaker(settings.most_alike, parts.failed_before),
         purse=Purse(Budget(settings.max_output_tokens, settings.max_cost, parts.price)),
         deadline=settings.deadline,
         continue_truncated=settings.continue_truncated,

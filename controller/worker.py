@@ -211,7 +211,7 @@ class _Round:
 
     def _given_up(self, permit: Permit, outcome: Failed) -> Result | None:
         """Its error result; None where all prompts fail alike, which is not this one's fault."""
-        words = self.bench.breaker.failed(outcome)
+        words = self.bench.breaker.failed(outcome, self.prompt.key)
         if words is None:
             return self._result(permit, error=outcome)
         self.bench.stop.ask(Exit.UPSTREAM, words)

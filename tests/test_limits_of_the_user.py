@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from wire_answers import FINE, error, response, said
 from wired import WALL, wired
 
+from controller.dialects.table import DIALECTS
 from controller.forms import Draft
 from controller.lines import parse_line
 from controller.midnight import LATE, until_midnight
 from controller.outcome import Throttled
 from controller.patience import Patience
 from controller.telemetry import Exit
+from controller.upstream import GOOGLE
 from policies.contract import JSON
 
 SPENT: JSON = {
@@ -91,13 +93,32 @@ def test_with_deadlines_each_prompt_has_one_result_all_the_same(seed: int) -> No
 # -- quotas per day
 
 
-def test_a_spent_day_is_waited_for_until_midnight_in_california() -> None:
-    fine = response(*said("fine", "gemini"))
-    out = wired([DAY_IS_SPENT, fine], 3, dialect="gemini", on_quota="wait")
+@pytest.mark.parametrize(("dialect", "form"), [("gemini", "gemini"), ("vertex", "gemini"), ("gemini-openai", "openai")])
+def test_a_spent_day_is_waited_for_until_midnight_in_california(dialect: str, form: str) -> None:
+    fine = response(*said("fine", form))
+    out = wired([DAY_IS_SPENT, fine], 3, dialect=dialect, on_quota="wait")
     assert (out.exit, len(out.results)) == (Exit.OK, 3)
     second = datetime.fromtimestamp(WALL + out.requests[1][0], ZoneInfo("America/Los_Angeles"))
     assert (second.hour, second.minute) == (0, 1)
     assert out.requests[1][0] < 86_400 + 120
+
+
+def test_all_dialects_of_google_count_days_in_california() -> None:
+    of_google = {name for name, each in DIALECTS.items() if any("googleapis" in host for host in each.about.hosts)}
+    assert of_google == GOOGLE
+
+
+@pytest.mark.parametrize(("words", "waits"), [("Please retry in 74879.5s.", 74_879.5), ("Please retry in 22s.", None)])
+@pytest.mark.parametrize("dialect", ["gemini", "gemini-openai"])
+def test_a_spent_day_is_waited_for_as_long_as_its_message_says_unless_that_is_of_a_minute(
+    dialect: str, words: str, waits: float | None
+) -> None:
+    spent = json.loads(json.dumps(SPENT).replace("current quota.", f"current quota. {words}"))
+    fine = response(*said("fine", "gemini" if dialect == "gemini" else "openai"))
+    out = wired([error(spent, 429), fine], 1, dialect=dialect, on_quota="wait")
+    midnight = until_midnight(WALL, pacific=True)
+    assert out.exit is Exit.OK
+    assert out.requests[1][0] == pytest.approx(midnight if waits is None else waits, abs=2)
 
 
 def test_a_spent_day_stops_the_run_unless_it_is_to_wait() -> None:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 from attrs import evolve
-from command import results, run, upstream, write_prompts
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_worker import LOST, OK, REFUSED, Shop, shop
-from wired import WALL, Wired, wired
+from wired import Wired, wired
 
 from controller.budget import UNCOUNTED, Budget, Stake
 from controller.outcome import Answer, Completed, Failed, Kind, Outcome, Part, Throttled, Usage
-from controller.prices import Prices
 from controller.purse import Purse
 from controller.records import Prompt
 from controller.telemetry import Exit
@@ -196,46 +193,26 @@ def test_an_answer_in_parts_goes_on_within_the_budget() -> None:
     assert 0 < produced(out) <= 1500
 
 
-# -- money
-
-
-def test_a_model_without_a_price_costs_its_own_prompts_and_no_others() -> None:
-    given = [*lines(5), json.dumps({"id": "odd", "prompt": "x", "model": "zzz"}).encode(), *lines(11)[6:]]
-    prices = Prices.of("https://api.openai.com/v1", WALL)
-    out = wired("steady?words=3", given, defaults={"model": "gpt-4o-mini"}, price=prices.price, max_cost=5.0)
-    assert (out.exit, len(out.results)) == (Exit.SOME_FAILED, 11)
-    (error,) = [line["error"] for line in out.results if line["id"] == "odd"]
-    assert isinstance(error, dict)
-    assert (error["kind"], error["message"]) == ("input", "--max-cost: there is no price for the model zzz")
-
-
-def test_prices_come_from_the_tables_by_url_or_by_model_alone() -> None:
-    usage = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
-    there = Prices.of("https://api.openai.com/v1", WALL).price(PROMPT, usage)
-    assert there == Prices.of("http://127.0.0.1:1/v1", WALL).price(PROMPT, usage) > 0
-
-
-def test_a_model_without_a_price_has_none() -> None:
-    unknown = Prompt(id=None, key="", source="", line=0, request={"model": "no-such-model"})
-    with pytest.raises(ValueError, match="no price for the model no-such-model"):
-        Prices.of("https://api.openai.com/v1", WALL).price(unknown, Usage())
-
-
-@pytest.mark.slow
-def test_a_budget_of_money_stops_the_run_resumably(tmp_path: Path) -> None:
-    prompts, out = write_prompts(tmp_path / "p.jsonl", 100), tmp_path / "r.jsonl"
-    flags = (prompts, "--model", "gpt-4o-mini", "--max-tokens", "100", "-o", out)
-    with upstream("steady?rate=500&burst=500&latency=0.02&words=100") as url:
-        done = run(*flags, "--base-url", url, "--max-cost", "0.001")
-        assert done.returncode == 4, done.stderr
-        assert "--max-cost 0.001" in done.stderr
-        spent = sum(0.6e-6 * int(str(line["usage"]["output_tokens"])) for line in results(out))  # type: ignore[index,call-overload]
-        assert 0.8 * 0.001 < spent <= 0.001
-        again = run(*flags, "--base-url", url)
-    assert again.returncode == 0
-    assert len(results(out)) == 100
-    refused = run(prompts, "--base-url", "http://127.0.0.1:9/v1", "--model", "no-such", "--max-cost", "1")
-    assert (refused.returncode, "no price" in refused.stderr) == (2, True)
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 2**32), most=st.integers(50, 2000), max_in_flight=st.sampled_from([1, 3, 16]))
+def test_nobody_waits_for_room_for_ever_whatever_happens(seed: int, most: int, max_in_flight: int) -> None:
+    bounded = lines(20, max_tokens=60)
+    given = [bounded[n] if n % 2 else line for n, line in enumerate(lines(20))]
+    out = wired(
+        "flaky?rate=5&words=10&latency=1&truncate_share=0.2&refuse_share=0.2",
+        given,
+        dialect="vllm",
+        max_output_tokens=most,
+        continue_truncated=2,
+        max_in_flight=max_in_flight,
+        deadline=500.0,
+        most_alike=0,
+        seed=seed,
+    )
+    assert out.exit in (Exit.OK, Exit.SOME_FAILED, Exit.BUDGET)
+    assert out.tally.in_hand == out.tally.in_flight == 0
+    assert out.exit is Exit.BUDGET or len(out.results) == 20
+    assert produced(out) <= most + 40, "one answer of unknown length beyond it"
 
 
 # -- waiting
@@ -261,6 +238,21 @@ async def test_who_waits_for_room_holds_no_permit_and_can_be_cancelled(autojump_
     assert (in_flight, results) == ([1], [])
     assert a.bench.purse.budget.spent_tokens == 512, "what was cancelled under way may be charged"
     assert a.bench.purse.budget.place(stake_of(600 - 512)) is not None, "nothing is left open"
+
+
+async def test_a_stop_is_not_held_up_by_those_who_wait_for_room(autojump_clock: trio.testing.MockClock) -> None:
+    a = shop_with(Budget(600), [OK])
+    a.script.seconds = 100.0
+
+    async def stop_soon() -> None:
+        await trio.sleep(10)
+        a.bench.stop.ask(Exit.TERMINATED, "SIGTERM")
+        a.gate.close()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stop_soon)
+        results = await a.run("a", "b", "c", workers=3)
+    assert (len(results), trio.current_time(), len(a.script.attempts)) == (1, 100.0, 1)
 
 
 @pytest.mark.parametrize("outcomes", [[REFUSED, REFUSED, OK], [LOST, OK], [CUT, OK]])

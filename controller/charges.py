@@ -29,6 +29,7 @@ from math import ceil
 
 from attrs import define, field, frozen
 
+from controller.budget import Stake
 from controller.estimate import MOST, Estimator, Size, size_of
 from controller.outcome import Completed, Failed, Kind, Outcome, Throttled, Usage
 from controller.records import Prompt
@@ -96,6 +97,18 @@ class Meter:
         if booked or output_tokens is None:
             output_tokens = int(reserved["output_tokens"])
         return self._cost(asked, input_tokens, output_tokens)
+
+    def stake(self, prompt: Prompt, asked: Asked) -> Stake:
+        """The most that an attempt may come to; guessed where neither the prompt nor earlier answers say how much."""
+        learned, most = self.estimator.output_tokens(), asked.most_output
+        if most is None:
+            most = UNKNOWN_OUTPUT if learned is None else ceil(SPARE * learned)
+        return Stake(
+            prompt=prompt,
+            input_tokens=self.estimator.input_tokens(asked.size),
+            output_tokens=most,
+            guessed=asked.most_output is None and learned is None,
+        )
 
     def _hear(self, asked: Asked, refused: Cost, outcome: Throttled) -> None:
         """See the top."""
@@ -181,6 +194,10 @@ class Reservation:
     def costs(self, prompt: Prompt) -> Callable[[], Cost]:
         """To be asked at the head of the queue."""
         return lambda: self.meter.reserve(self.of(prompt))
+
+    def stake(self, prompt: Prompt) -> Stake:
+        """See `Meter.stake`."""
+        return self.meter.stake(prompt, self.of(prompt))
 
     def settle(self, prompt: Prompt, reserved: Cost, outcome: Outcome | None, usage: Usage | None) -> Cost | None:
         """See `Meter.settle`."""

@@ -30,7 +30,7 @@ def opening_lines(store: Store) -> list[str]:
         lines.append(f"{store.spool.path}: {len(store.spool.left)} lines of an earlier run are taken up first")
     if store.underway is not None and store.underway.lost:
         lost = len(store.underway.lost)
-        lines.append(f"{lost} attempts were under way when an earlier run died: they may be paid again")
+        lines.append(f"{lost} attempts were under way when an earlier run died or was stopped: they may be paid again")
     return lines
 
 
@@ -119,6 +119,7 @@ class Ending:
             attempts=tally.attempts,
             throttled=tally.throttled,
             paid_again=None if underway is None else underway.paid_again,
+            this_run_paid_again=None if underway is None else underway.by_this_run,
             input_tokens=tally.input_tokens,
             output_tokens=tally.output_tokens,
             seconds=round(seconds, 3),

@@ -24,8 +24,9 @@ from controller.gates import Gates
 from controller.journal import JournalError
 from controller.live import Live
 from controller.outbox import Outbox
-from controller.outcome import Failed, Kind
+from controller.outcome import Failed, Kind, Usage
 from controller.patience import Patience
+from controller.purse import Purse
 from controller.records import Prompt, Result
 from controller.retry import Backoff
 from controller.settings import Settings
@@ -62,6 +63,7 @@ class Parts:
     stop: Stop = field(factory=Stop)
     live: Live | None = None
     underway: Underway | None = None
+    failed_before: Callable[[str], bool] = lambda _: False  # by key: an earlier run left it in error
     crew: Crew = field(default=Factory(lambda parts: Crew(parts.settings.max_in_flight), takes_self=True))
 
 
@@ -109,8 +111,8 @@ async def _work(parts: Parts, outbox: Outbox) -> None:
         live=parts.live,
         underway=parts.underway,
         meters=parts.meters,
-        breaker=Breaker(settings.most_alike),
-        budget=Budget(settings.max_output_tokens, settings.max_cost, parts.price),
+        breaker=Breaker(settings.most_alike, parts.failed_before),
+        purse=Purse(Budget(settings.max_output_tokens, settings.max_cost, parts.price)),
         deadline=settings.deadline,
         continue_truncated=settings.continue_truncated,
     )
@@ -135,13 +137,21 @@ async def _take_in(parts: Parts, send: trio.MemorySendChannel[Prompt], outbox: O
         request = {**parts.defaults, **prompt.request}
         request["model"] = prompt.request.get("model") or parts.defaults.get("model")
         if request["model"]:
-            await send.send(evolve(prompt, request=request))
+            await send_on(evolve(prompt, request=request))
         elif parts.tally.attempts:
             fault = Failed(kind=Kind.INPUT, message="it names no model, and there is no --model", sent=False)
             await accept_result(Result(prompt=prompt, error=fault))
         else:
             parts.stop.ask(Exit.USAGE, f"{prompt.source}:{prompt.line} names no model; give --model")
             await trio.sleep_forever()  # until the stop cancels the intake
+
+    async def send_on(prompt: Prompt) -> None:
+        try:
+            parts.price(prompt, Usage(input_tokens=1, output_tokens=1))  # the worker relies on there being one
+        except ValueError as error:
+            await accept_result(Result(prompt=prompt, error=Failed(kind=Kind.INPUT, message=str(error), sent=False)))
+        else:
+            await send.send(prompt)
 
     async def accept_result(result: Result) -> None:
         await outbox.reserve()

@@ -33,6 +33,7 @@ PARAMETERS = frozenset(name for names in PARAMETERS_BY_ORIGIN.values() for name 
 OWN_KEYS = frozenset({"id", "metadata", "extra_body"})
 BATCH_KEYS = frozenset({"custom_id", "method", "url", "body"})
 CHAT, EMBEDDINGS = "chat/completions", "embeddings"
+LONGEST = 1e9  # s; a deadline beyond 31 years is none
 KNOWN_KEYS = {  # beside them, a key is carried
     CHAT: OWN_KEYS | PARAMETERS | {"messages", "prompt", "system"},
     EMBEDDINGS: OWN_KEYS | PARAMETERS | {"input"},
@@ -66,10 +67,9 @@ def draft(value: JSON) -> Draft:
         present = {key: child for key, child in value.items() if child is not None}
     request, extra = _form(present), dict[str, JSON]()
     endpoint = EMBEDDINGS if "input" in request else CHAT
-    used, deadline = KNOWN_KEYS[endpoint], value.get("deadline")
-    in_seconds = isinstance(deadline, int | float) and not isinstance(deadline, bool) and deadline > 0
+    used, deadline = KNOWN_KEYS[endpoint], _seconds(value.get("deadline"))
     for key, child in value.items():
-        if key not in used and not (key == "deadline" and in_seconds):
+        if key not in used and not (key == "deadline" and deadline is not None):
             extra[key] = child
         elif key in PARAMETERS and child is not None:
             request[key] = child
@@ -81,7 +81,7 @@ def draft(value: JSON) -> Draft:
         request=request,
         endpoint=endpoint,
         metadata=_metadata(present.get("metadata"), extra),
-        deadline=float(deadline) if in_seconds and isinstance(deadline, int | float) else None,
+        deadline=deadline,
         form="prompt" if "prompt" in present else "messages" if "messages" in present else "input",
         carried=tuple(extra),
     )
@@ -136,6 +136,13 @@ def _batch_draft(value: dict[str, JSON]) -> Draft:
         batch=True,
         form="Batch",
     )
+
+
+def _seconds(value: JSON) -> float | None:
+    """A deadline, None for what can't be one: a date, or a whole number that is too large for a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value <= LONGEST else None
 
 
 def _check_request(request: dict[str, JSON], endpoint: str) -> None:

@@ -51,6 +51,11 @@ class Permit:
         """What was reserved."""
         return self._booking.cost
 
+    @property
+    def accepted(self) -> bool:
+        """The upstream took the attempt."""
+        return self._booking.accepted
+
     def accept(self, hints: dict[str, Hints]) -> None:
         """The upstream took the attempt; called by upstream.py."""
         self._gate.accepted(self._booking, hints)

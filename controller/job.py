@@ -140,6 +140,7 @@ class Job:
                 stop=self.stop,
                 live=self.live,
                 underway=self.store.underway,
+                failed_before=lambda key: bytes.fromhex(key) in self.store.journal.ledger.failed,
                 crew=crew,
             )
             code = await serve(parts)

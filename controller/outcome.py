@@ -112,6 +112,7 @@ class Failed:
     body: JSON = None  # the error body as the upstream sent it, for Batch output
     part: Part | None = field(default=None, repr=False)  # text that had come by then
     of_day: bool = False  # fatal because a quota per day is spent: the next day it will be answered
+    retry_after: float | None = None  # seconds, as the server said it: for a spent day it may be those of a minute
     kept: bool = False  # its part stays and will be continued: as good as an answer to whoever counts trouble
 
 

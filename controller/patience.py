@@ -16,6 +16,7 @@ from controller.outcome import Failed, Kind, Outcome, Throttled
 from controller.retry import instant
 from policies.contract import Scope
 
+OF_DAY = 900.0  # s; a shorter wait that comes with a spent day is one of a rate per minute
 SAME = 60.0  # s; two instants so near are one, and said once
 
 
@@ -45,7 +46,7 @@ class Patience:
                 code=outcome.code,
                 period=DAY,
                 scope=Scope.OVERLOAD,
-                retry_after=self.until_reset(),
+                retry_after=self._of_day(outcome.retry_after),
             )
         if isinstance(outcome, Throttled) and in_vain:
             return evolve(
@@ -68,6 +69,10 @@ class Patience:
         else:
             return None
         return f"{words}: {outcome.message}"
+
+    def _of_day(self, said: float | None) -> float:
+        """Seconds to the reset of a spent day: as the upstream said, if it can be meant."""
+        return said if said is not None and said > OF_DAY else self.until_reset()
 
     def _announce(self, until: float, message: str) -> None:
         if until > self._said + SAME:

@@ -80,9 +80,9 @@ def prove(intake: Intake, tally: Tally, ledger: Ledger | None) -> Proof:
 
 @frozen(kw_only=True)
 class Summary:
-    """What --summary writes. attempts to output_tokens: of this run. paid_again: attempts that an earlier crash may
-    have cost, of all runs since the results were last complete; None without a results file. changed: lines with an id
-    that has a result for other content."""
+    """What --summary writes. attempts to output_tokens: of this run. paid_again: attempts that earlier crashes and
+    stops may have cost, of all runs since the results were last complete, and this_run_paid_again of this one; None
+    without a results file. changed: lines with an id that has a result for other content."""
 
     exit_code: int
     stopped: str | None
@@ -93,13 +93,15 @@ class Summary:
     attempts: int
     throttled: int
     paid_again: int | None
+    this_run_paid_again: int | None
     input_tokens: int
     output_tokens: int
     seconds: float
 
     def line(self) -> str:
         """For the user: what this run did."""
-        again = "" if not self.paid_again else f", {self.paid_again} paid again after a crash"
+        count = self.this_run_paid_again
+        again = f", {count} paid again after a crash or a stop" if count else ""
         return (
             f"this run: {self.this_run_ok} ok, {self.this_run_failed} failed; {self.attempts} attempts, "
             f"{self.throttled} throttled{again}; "

@@ -28,7 +28,8 @@ MOST_BYTES = HEAD + 1_000_000 * KEY_BYTES  # of a file that can be ours
 
 @define(eq=False)
 class Underway:
-    """lost: keys of attempts that a crash ended. paid_again: of those, how many were attempted again by now.
+    """lost: keys of attempts that a crash, or the end of a drain, cut short. paid_again: of those, how many were
+    attempted again by now, in whatever run; by_this_run: in this one.
 
     Trouble with this file is never the run's: `fault` keeps it, and nothing more is written.
     """
@@ -36,6 +37,7 @@ class Underway:
     path: str
     lost: set[bytes] = field(factory=set)
     paid_again: int = 0
+    by_this_run: int = 0
     fault: OSError | None = None
     _fd: int | None = None
     _places: dict[bytes, int] = field(factory=dict)
@@ -76,6 +78,7 @@ class Underway:
         if name in self.lost:
             self.lost.discard(name)
             self.paid_again += 1
+            self.by_this_run += 1
             self._write(self._head(), at=0)
         if name not in self._places:
             if not self._free:

@@ -29,7 +29,7 @@ from policies.contract import JSON
 SCRUBBED = "[key]"
 OF_KEYS = frozenset({400, 401, 403})  # Google says 400 to a key that it does not know
 NOWHERE = frozenset({404, 405})
-GOOGLE = frozenset({"gemini", "vertex"})
+GOOGLE = frozenset({"gemini", "gemini-openai", "vertex"})
 
 
 class Upstream:

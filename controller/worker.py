@@ -82,24 +82,13 @@ class _Round:
 
     async def run(self) -> Result | None:
         """The result, or None when the run stops first."""
-        gate = self.bench.gate_of(self.prompt)
         cost = Reservation(self.bench.meters.of(self.prompt))
         again = False
         while True:
-            async with gate.admit(cost.costs(self.asked), owner=self.prompt.key, again=again) as permit:
+            async with self.bench.admit(self.asked, cost, owner=self.prompt.key, again=again) as permit:
                 if permit is None:
                     return None
-                most = cost.of(self.asked).most_output or permit.cost["output_tokens"]
-                stake = self.bench.budget.stake(self.asked, permit.cost["input_tokens"], most)
-                if isinstance(stake, str):
-                    self.bench.stop.ask(Exit.BUDGET, stake)
-                    return None
-                try:
-                    outcome = self._weighed(await self._attempt(permit))
-                    permit.outcome = outcome
-                finally:
-                    self.bench.budget.settle(self.asked, stake, permit.outcome, permit.seen.usage)
-                    permit.true_cost = cost.settle(self.asked, permit.cost, permit.outcome, permit.seen.usage)
+                outcome = permit.outcome = self._weighed(await self._attempt(permit))
             match outcome:
                 case Completed():
                     self.bench.breaker.succeeded()
@@ -222,7 +211,7 @@ class _Round:
 
     def _given_up(self, permit: Permit, outcome: Failed) -> Result | None:
         """Its error result; None where all prompts fail alike, which is not this one's fault."""
-        words = self.bench.breaker.failed(outcome)
+        words = self.bench.breaker.failed(outcome, self.prompt.key)
         if words is None:
             return self._result(permit, error=outcome)
         self.bench.stop.ask(Exit.UPSTREAM, words)

@@ -68,7 +68,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ("controller.progress", "controller.transport", "controller.tap", "controller.trouble", "controller.clocks"),
     ("controller.attempt",),
     ("controller.upstream",),
-    ("controller.patience", "controller.gates"),
+    ("controller.patience", "controller.gates", "controller.purse"),
     ("controller.bench",),
     ("controller.worker",),
     ("controller.daemon", "controller.keeper"),

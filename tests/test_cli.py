@@ -194,8 +194,9 @@ def test_the_last_lines_and_the_summary_prove_that_nothing_is_missing_and_nothin
         "attempts",
         "throttled",
         "paid_again",
+        "this_run_paid_again",
     )
-    assert [told[name] for name in names] == [4, 2, 1, 0, 1, 0, 0, 1, 0, 0]
+    assert [told[name] for name in names] == [4, 2, 1, 0, 1, 0, 0, 1, 0, 0, 0]
     assert told["output_tokens"] > 0
     assert (told["exit_code"], told["stopped"], done.returncode) == (1, None, 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.jsonl", "r.jsonl", "s.json"]
@@ -274,8 +275,8 @@ def test_what_a_pipe_gave_a_killed_run_is_answered_by_the_next_one(tmp_path: Pat
         done = run("-", "--base-url", url, "--model", "m", "-o", out, *FAST, text='"one more"\n')
     assert done.returncode == 0, done.stderr
     assert "20 lines of an earlier run are taken up first" in done.stderr
-    assert "attempts were under way when an earlier run died: they may be paid again" in done.stderr
-    assert " paid again after a crash" in done.stderr
+    assert "attempts were under way when an earlier run died or was stopped: they may be paid again" in done.stderr
+    assert " paid again after a crash or a stop" in done.stderr
     assert "21 read: 21 ok, 0 failed, 0 pending, 0 duplicates" in done.stderr
     assert ids(results(out)) == ids([{"id": n} for n in [*range(20), None]])
     assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]

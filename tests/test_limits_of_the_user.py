@@ -1,27 +1,26 @@
-"""What the user himself sets an end to: time for a prompt, waits for a quota, tokens and money of a run."""
+"""What the user himself sets an end to: time for a prompt, waits for a quota."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 import trio
-from command import results, run, upstream, write_prompts
 from hypothesis import given
 from hypothesis import strategies as st
 from wire_answers import FINE, error, response, said
 from wired import WALL, wired
 
-from controller.budget import Budget, Stake
+from controller.dialects.table import DIALECTS
+from controller.forms import Draft
+from controller.lines import parse_line
 from controller.midnight import LATE, until_midnight
-from controller.outcome import Answer, Completed, Failed, Kind, Outcome, Throttled, Usage
+from controller.outcome import Throttled
 from controller.patience import Patience
-from controller.prices import Prices
-from controller.records import Prompt
 from controller.telemetry import Exit
+from controller.upstream import GOOGLE
 from policies.contract import JSON
 
 SPENT: JSON = {
@@ -38,8 +37,6 @@ SPENT: JSON = {
     }
 }
 DAY_IS_SPENT = error(SPENT, 429)
-PROMPT = Prompt(id=None, key="", source="", line=0, request={"model": "gpt-4o-mini"})
-DONE = Completed(answer=Answer(text="yo", finish_reason="stop", model="m", usage=None, body={}))
 
 
 def kinds(lines: list[dict[str, JSON]]) -> list[JSON]:
@@ -79,6 +76,13 @@ def test_a_column_that_is_called_deadline_stays_what_it_was() -> None:
     assert (out.result["status"], out.result["metadata"]) == ("ok", {"deadline": "2024-12-24"})
 
 
+@pytest.mark.parametrize("number", ["1" + 400 * "0", "1e300", "1000000001", "0", "-1", "true"])
+def test_a_deadline_that_no_run_can_keep_is_a_column_like_any_other(number: str) -> None:
+    draft = parse_line(f'{{"prompt":"x","deadline":{number}}}'.encode())
+    assert isinstance(draft, Draft)
+    assert (draft.deadline, draft.metadata) == (None, {"deadline": json.loads(number)})
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_with_deadlines_each_prompt_has_one_result_all_the_same(seed: int) -> None:
     out = wired("flaky?rate=2&latency=1", 40, deadline=20.0, seed=seed)
@@ -89,13 +93,32 @@ def test_with_deadlines_each_prompt_has_one_result_all_the_same(seed: int) -> No
 # -- quotas per day
 
 
-def test_a_spent_day_is_waited_for_until_midnight_in_california() -> None:
-    fine = response(*said("fine", "gemini"))
-    out = wired([DAY_IS_SPENT, fine], 3, dialect="gemini", on_quota="wait")
+@pytest.mark.parametrize(("dialect", "form"), [("gemini", "gemini"), ("vertex", "gemini"), ("gemini-openai", "openai")])
+def test_a_spent_day_is_waited_for_until_midnight_in_california(dialect: str, form: str) -> None:
+    fine = response(*said("fine", form))
+    out = wired([DAY_IS_SPENT, fine], 3, dialect=dialect, on_quota="wait")
     assert (out.exit, len(out.results)) == (Exit.OK, 3)
     second = datetime.fromtimestamp(WALL + out.requests[1][0], ZoneInfo("America/Los_Angeles"))
     assert (second.hour, second.minute) == (0, 1)
     assert out.requests[1][0] < 86_400 + 120
+
+
+def test_all_dialects_of_google_count_days_in_california() -> None:
+    of_google = {name for name, each in DIALECTS.items() if any("googleapis" in host for host in each.about.hosts)}
+    assert of_google == GOOGLE
+
+
+@pytest.mark.parametrize(("words", "waits"), [("Please retry in 74879.5s.", 74_879.5), ("Please retry in 22s.", None)])
+@pytest.mark.parametrize("dialect", ["gemini", "gemini-openai"])
+def test_a_spent_day_is_waited_for_as_long_as_its_message_says_unless_that_is_of_a_minute(
+    dialect: str, words: str, waits: float | None
+) -> None:
+    spent = json.loads(json.dumps(SPENT).replace("current quota.", f"current quota. {words}"))
+    fine = response(*said("fine", "gemini" if dialect == "gemini" else "openai"))
+    out = wired([error(spent, 429), fine], 1, dialect=dialect, on_quota="wait")
+    midnight = until_midnight(WALL, pacific=True)
+    assert out.exit is Exit.OK
+    assert out.requests[1][0] == pytest.approx(midnight if waits is None else waits, abs=2)
 
 
 def test_a_spent_day_stops_the_run_unless_it_is_to_wait() -> None:
@@ -130,70 +153,6 @@ def test_midnight_in_california_is_what_the_database_of_time_zones_says(naive: d
 def test_midnight_comes_within_a_day_and_an_hour(wall: int) -> None:
     assert LATE <= until_midnight(wall, pacific=False) <= 86_400 + LATE
     assert LATE <= until_midnight(wall, pacific=True) <= 90_000 + LATE
-
-
-# -- budgets
-
-ends: st.SearchStrategy[Outcome | None] = st.sampled_from(
-    [None, DONE, Failed(kind=Kind.SERVER, message=""), Throttled(status=429, message="")]
-)
-
-
-@given(st.integers(1, 500), st.lists(st.tuples(st.integers(1, 60), st.floats(0, 1), st.booleans(), ends), max_size=60))
-def test_what_is_spent_and_under_way_never_exceeds_the_budget(
-    most: int, attempts: list[tuple[int, float, bool, Outcome | None]]
-) -> None:
-    budget, under_way = Budget(most), list[Stake]()
-    for reserved, share, ends_now, outcome in attempts:
-        stake = budget.stake(PROMPT, 10, reserved)
-        if isinstance(stake, Stake):
-            under_way.append(stake)
-        if ends_now and under_way:
-            ended = under_way.pop(0)
-            usage = Usage(input_tokens=1, output_tokens=int(share * ended.output_tokens)) if share < 0.9 else None
-            budget.settle(PROMPT, ended, outcome, usage)
-        assert budget.spent_tokens + sum(each.output_tokens for each in under_way) <= most
-
-
-def test_a_budget_of_tokens_stops_the_run_before_it_is_exceeded_and_leaves_the_rest_pending() -> None:
-    lines = [json.dumps({"id": n, "prompt": "x", "max_tokens": 20}).encode() for n in range(40)]
-    out = wired("steady?rate=50&burst=50&latency=1&words=10", lines, max_output_tokens=200)
-    spent = sum(int(str(line["usage"]["output_tokens"])) for line in out.results if isinstance(line["usage"], dict))
-    assert out.exit is Exit.BUDGET
-    assert "--max-output-tokens 200" in str(out.stop.reason)
-    assert 0 < spent <= 200
-    assert all(line["status"] == "ok" for line in out.results)
-
-
-def test_prices_come_from_the_tables_by_url_or_by_model_alone() -> None:
-    usage = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
-    there = Prices.of("https://api.openai.com/v1", WALL).price(PROMPT, usage)
-    assert there == Prices.of("http://127.0.0.1:1/v1", WALL).price(PROMPT, usage) > 0
-
-
-def test_a_model_without_a_price_is_no_surprise_later() -> None:
-    unknown = Prompt(id=None, key="", source="", line=0, request={"model": "no-such-model"})
-    prices = Prices.of("https://api.openai.com/v1", WALL)
-    with pytest.raises(ValueError, match="no price for the model no-such-model"):
-        prices.price(unknown, Usage())
-    assert "no price" in str(Budget(cost=1.0, price=prices.price).stake(unknown, 1, 1))
-
-
-@pytest.mark.slow
-def test_a_budget_of_money_stops_the_run_resumably(tmp_path: Path) -> None:
-    prompts, out = write_prompts(tmp_path / "p.jsonl", 100), tmp_path / "r.jsonl"
-    flags = (prompts, "--model", "gpt-4o-mini", "--max-tokens", "100", "-o", out)
-    with upstream("steady?rate=500&burst=500&latency=0.02&words=100") as url:
-        done = run(*flags, "--base-url", url, "--max-cost", "0.001")
-        assert done.returncode == 4, done.stderr
-        assert "--max-cost 0.001" in done.stderr
-        spent = sum(0.6e-6 * int(str(line["usage"]["output_tokens"])) for line in results(out))  # type: ignore[index,call-overload]
-        assert 0 < spent <= 0.001
-        again = run(*flags, "--base-url", url)
-    assert again.returncode == 0
-    assert len(results(out)) == 100
-    refused = run(prompts, "--base-url", "http://127.0.0.1:9/v1", "--model", "no-such", "--max-cost", "1")
-    assert (refused.returncode, "no price" in refused.stderr) == (2, True)
 
 
 # -- the clock on the wall

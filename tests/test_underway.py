@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.proof import Proof, Summary
 from controller.repair import ANSWERED, Ledger
 from controller.underway import HEAD, Underway
 
@@ -66,7 +69,7 @@ def test_an_attempt_is_paid_again_once_for_every_crash_that_ends_it(results: str
         underway.begin(key_of(1))
         underway.end(key_of(1))  # refused: goes round
         underway.begin(key_of(1))
-        assert underway.paid_again == crashes
+        assert (underway.paid_again, underway.by_this_run) == (crashes, min(crashes, 1))
         killed(underway)
 
 
@@ -92,6 +95,30 @@ def test_it_goes_when_there_is_nothing_to_tell_and_stays_when_there_is(results: 
     assert (last.lost, last.paid_again) == (set(), 1)
     last.close(complete=True)
     assert not Path(last.path).exists()
+
+
+def test_a_run_that_pays_nothing_again_says_nothing_of_what_earlier_ones_did() -> None:
+    proof = Proof(read=1, ok=1, failed=0, pending=0, duplicates=0)
+    told = Summary(
+        exit_code=0,
+        stopped=None,
+        proof=proof,
+        this_run_ok=1,
+        this_run_failed=0,
+        changed=0,
+        attempts=1,
+        throttled=0,
+        paid_again=5,
+        this_run_paid_again=0,
+        input_tokens=1,
+        output_tokens=1,
+        seconds=1.0,
+    )
+    assert "paid again" not in told.line()
+    assert json.loads(told.dump())["paid_again"] == 5
+    assert (
+        "1 attempts, 0 throttled, 1 paid again after a crash or a stop;" in evolve(told, this_run_paid_again=1).line()
+    )
 
 
 def test_a_strangers_file_is_refused_and_left_as_it_is(results: str) -> None:

@@ -7,7 +7,7 @@ can do (a reset, a proxy, a descriptor) is tested with sockets.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import httpcore
@@ -17,6 +17,7 @@ from attrs import define, field, frozen
 from raw_server import Peer
 from wire_answers import Say
 
+from controller.budget import Price
 from controller.daemon import Parts, serve
 from controller.decisions import DecisionLog
 from controller.dialects.table import dialect_for
@@ -35,6 +36,7 @@ from simulations.server import serve_stream
 from simulations.virtual import make_deterministic, memory_source
 
 WALL = 1_700_000_000.0  # seconds since the epoch at the start of a run
+MODEL: Mapping[str, JSON] = {"model": "m"}
 DIALECTS = ("openai", "responses", "anthropic", "gemini")
 
 
@@ -82,6 +84,8 @@ def wired(
     *,
     dialect: str = "openai",
     wall_clock: Callable[[], float] = lambda: WALL + trio.current_time(),
+    price: Price = lambda _, __: 0.0,
+    defaults: Mapping[str, JSON] = MODEL,
     **changed: object,
 ) -> Wired:
     """Run over `lines`. answer: a profile; or bytes for every request, or for each one in turn, the last for ever."""
@@ -91,7 +95,7 @@ def wired(
     given = prompts(lines) if isinstance(lines, int) else lines
     provider = Provider(load_profile(answer), seed=settings.seed) if isinstance(answer, str) else None
     says = [] if isinstance(answer, str) else [answer] if isinstance(answer, bytes) or callable(answer) else answer
-    return trio.run(_Wire(given, provider, says, dialect, wall_clock, settings).run, clock=clock)
+    return trio.run(_Wire(given, provider, says, dialect, wall_clock, settings, price, dict(defaults)).run, clock=clock)
 
 
 @define(eq=False)
@@ -104,6 +108,8 @@ class _Wire(httpcore.AsyncNetworkBackend):
     dialect: str
     wall_clock: Callable[[], float]
     settings: Settings
+    price: Price
+    defaults: dict[str, JSON]
     requests: list[tuple[float, bytes]] = field(factory=list)
     pool: Pool = field(init=False)
     _nursery: trio.Nursery | None = None
@@ -123,7 +129,8 @@ class _Wire(httpcore.AsyncNetworkBackend):
                     write=_writer(written, written_at, with_body=self.settings.keep_response),
                     upstream=upstream,
                     gates=Gates(limiter_maker(self.settings), log),
-                    defaults={"model": "m"},
+                    defaults=self.defaults,
+                    price=self.price,
                     tally=tally,
                     stop=stop,
                 )

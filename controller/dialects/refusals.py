@@ -107,7 +107,15 @@ def refusal(
     if kind is Kind.FATAL and named_period(complaint.quotas, any_of=True) == DAY:  # the text may say "retry in 22s"
         message, of_day = f"the quota of a day is spent ({shortened(complaint.quotas)}): {message}", True
     kept = parsed(body) or excerpt(body) or None
-    return Failed(kind=kind, message=message, status=status, code=complaint.code, body=kept, of_day=of_day)
+    return Failed(
+        kind=kind,
+        message=message,
+        status=status,
+        code=complaint.code,
+        body=kept,
+        of_day=of_day,
+        retry_after=wait if of_day else None,
+    )
 
 
 def _kind(status: int, complaint: Complaint, message: str, headers: Mapping[str, str], habits: Habits) -> Kind | None:

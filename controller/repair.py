@@ -125,7 +125,7 @@ def recount(fd: int, path: str, ledger: Ledger, start: int) -> Ledger:
     """
     try:
         there = os.stat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Ledger()
     if os.path.samestat(there, os.fstat(fd)) and there.st_size >= start:
         _scan(fd, ledger, start=start)

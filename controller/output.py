@@ -1,0 +1,73 @@
+"""The open results file: appended to, synced, and put under its name again, by one thread at a time.
+
+A write that fails midway is cut back to its last whole line.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+
+import trio
+from attrs import define, field
+
+from controller.durable import Durable, write_all
+from controller.rescue import Loss, rescue
+
+
+@define(eq=False)
+class Output:
+    """A descriptor that is written in threads, one at a time."""
+
+    fd: int
+    regular: bool
+    durable: Durable
+    dirty: bool = field(default=False, init=False)  # something was written and not synced
+    _lock: threading.Lock = field(factory=threading.Lock, init=False)
+    _closed: bool = field(default=False, init=False)
+
+    async def append(self, data: bytes) -> None:
+        await trio.to_thread.run_sync(self.append_now, data, abandon_on_cancel=not self.regular)
+
+    def append_now(self, data: bytes) -> None:
+        """As `append`, in this thread. Raises OSError."""
+        with self._lock:
+            if self._closed:
+                raise OSError(errno.EBADF, "it was closed")
+            if not self.regular:
+                write_all(self.fd, data)
+                return
+            size = os.fstat(self.fd).st_size
+            try:
+                write_all(self.fd, data)
+            except OSError:
+                _cut_back(self.fd, size, data)
+                raise
+            self.dirty = not self.durable.after_write(self.fd)
+
+    def sync(self) -> None:
+        """A slow disk does not hold up the writes meanwhile: they only make it dirty again."""
+        if self.dirty:
+            self.dirty = False
+            self.durable.before_exit(self.fd)
+
+    def rescue(self, path: str) -> Loss:
+        with self._lock:
+            return rescue(self.fd, path)
+
+    def close(self) -> None:
+        """Leave the descriptor open while a thread is in it: its number would be given to another file."""
+        if self._lock.acquire(blocking=False):
+            self._closed = True
+            os.close(self.fd)
+            self._lock.release()
+
+
+def _cut_back(fd: int, size: int, data: bytes) -> None:
+    """Keep the whole lines that reached a full disk, drop the half one; where even that fails, `open` will do it."""
+    try:
+        written = os.fstat(fd).st_size - size
+        os.ftruncate(fd, size + data.rfind(b"\n", 0, max(written, 0)) + 1)
+    except OSError:
+        return

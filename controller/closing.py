@@ -52,7 +52,7 @@ class Ending:
                 lines.append(loss.words)
             self.store.journal.sync_now()
         except JournalError as error:
-            code, lines = Exit.LOCAL_IO, [*lines, str(error)]
+            code, lines = Exit.LOCAL_IO, [*lines, *([str(error)] if str(error) != self.stop.reason else [])]
         proof = prove(self.intake, self.tally, self.store.journal.recount())
         self.store.complete = proof.pending == 0 and self.intake.exhausted and self.stop.code is None
         if code is Exit.OK and (proof.failed or self.intake.skipped_failed):

@@ -94,8 +94,7 @@ class Journal:
         Cancelled before it begins it writes nothing; once begun, a file is always written to the end. Anything else
         may keep us waiting for ever, so there a cancel leaves the write behind. Raises JournalError.
         """
-        if self._cause is not None:
-            raise JournalError(self.name, self._cause)
+        self._raise_again()
         if not lines:
             return
         try:
@@ -124,15 +123,24 @@ class Journal:
         """Make durable what was written so far. Raises JournalError."""
         if self._output is not None and self._output.dirty:
             await trio.to_thread.run_sync(self.sync_now)
+        self._raise_again()
 
     def sync_now(self) -> None:
-        """As `sync`, in this thread. After a failed fsync nobody knows what is on the disk, so no more is written."""
+        """As `sync`, in this thread. After a failed fsync nobody knows what is on the disk, so no more is written.
+
+        Nor is any later one believed: the kernel tells of pages that it has lost only once.
+        """
         try:
             if self._output is not None:
                 self._output.sync()
         except OSError as error:
             self._cause = error
             raise JournalError(self.name, error) from error
+        self._raise_again()
+
+    def _raise_again(self) -> None:
+        if self._cause is not None:
+            raise JournalError(self.name, self._cause)
 
     def recount(self) -> Ledger | None:
         """What the file holds after the run, read from it; None where there is none, or it can't be read again."""

@@ -15,7 +15,10 @@ import trio
 import trio.testing
 
 from controller.durable import Durable
+from controller.intake import Intake
 from controller.journal import Journal, JournalError, check_output
+from controller.sources import Line
+from controller.spool import Spool
 from controller.store import Store
 from controller.telemetry import Exit, Stop
 
@@ -231,6 +234,34 @@ async def test_after_a_failed_sync_nothing_more_is_written(path: Path) -> None:
         with pytest.raises(JournalError, match="Input/output error"):
             await journal.write([record(2)])
     assert bytes_of(path) == record(1)
+
+
+async def test_after_a_failed_sync_no_later_one_is_believed(path: Path) -> None:
+    disk = Disk()
+    with Journal.open(str(path), Durable("interval", disk.fsync)) as journal:
+        await journal.write([record(1)])
+        disk.broken = True
+        with pytest.raises(JournalError, match="Input/output error"):
+            await journal.sync()
+        disk.broken = False
+        with pytest.raises(JournalError, match="Input/output error"):
+            await journal.sync()
+        with pytest.raises(JournalError, match="Input/output error"):
+            journal.sync_now()
+
+
+async def test_a_run_whose_results_may_not_be_on_the_disk_keeps_its_spooled_lines(path: Path) -> None:
+    disk, spool = Disk(), Spool.open(str(path), set(), Durable())
+    with Store(Journal.open(str(path), Durable("interval", disk.fsync)), spool) as store:
+        taken = list(Intake().take_all([Line(number=1, raw=b'{"id":1,"prompt":"x"}')], "-"))
+        await store.keep(taken)
+        await store.write([record(1)], [])
+        disk.broken = True
+        with pytest.raises(JournalError):
+            await store.journal.sync()
+        disk.broken = False
+        await spool.forget([taken[0].key], store.journal.sync)
+    assert b"prompt" in bytes_of(Path(spool.path))
 
 
 async def test_a_run_keeps_what_a_crash_of_the_machine_costs_below_a_second(path: Path, autojump_clock: object) -> None:

@@ -46,6 +46,7 @@ class Journal:
     _output: Output | None = None
     _begin: int = 0  # the size when it was opened and repaired
     _cause: OSError | None = field(default=None, init=False)
+    _syncing: trio.Lock = field(factory=trio.Lock, init=False)
 
     @classmethod
     def open(cls, path: str, durable: Durable | None = None) -> Self:
@@ -120,9 +121,10 @@ class Journal:
             raise JournalError(self.name, error) from error
 
     async def sync(self) -> None:
-        """Make durable what was written so far. Raises JournalError."""
-        if self._output is not None and self._output.dirty:
-            await trio.to_thread.run_sync(self.sync_now)
+        """Make durable what was written so far, by whomever: a sync under way is waited for. Raises JournalError."""
+        async with self._syncing:
+            if self._output is not None and self._output.dirty:
+                await trio.to_thread.run_sync(self.sync_now)
         self._raise_again()
 
     def sync_now(self) -> None:

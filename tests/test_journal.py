@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import resource
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -248,6 +249,32 @@ async def test_after_a_failed_sync_no_later_one_is_believed(path: Path) -> None:
             await journal.sync()
         with pytest.raises(JournalError, match="Input/output error"):
             journal.sync_now()
+
+
+async def test_a_sync_does_not_return_while_another_one_is_still_at_it(path: Path) -> None:
+    begun, go_on, over = threading.Event(), threading.Event(), list[str]()
+
+    def slow(fd: int) -> None:
+        begun.set()
+        go_on.wait()
+        over.append("fsync")
+
+    with Journal.open(str(path)) as journal:
+        assert journal._output is not None
+        journal._output.durable = Durable("interval", slow)
+        await journal.write([record(1)])
+
+        async def sync_too() -> None:
+            await journal.sync()
+            over.append("second sync")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(journal.sync)
+            await trio.to_thread.run_sync(begun.wait)
+            nursery.start_soon(sync_too)
+            await trio.testing.wait_all_tasks_blocked()
+            go_on.set()
+    assert over == ["fsync", "second sync"]
 
 
 async def test_a_run_whose_results_may_not_be_on_the_disk_keeps_its_spooled_lines(path: Path) -> None:

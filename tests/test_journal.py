@@ -301,7 +301,9 @@ async def test_a_run_keeps_what_a_crash_of_the_machine_costs_below_a_second(path
             await store.write([record(number)], [])
             await trio.sleep(0.1)
         await trio.sleep(0.5)
-        assert begin + 1 <= disk.syncs <= begin + 4, "a busy machine syncs slowly, and the virtual clock does not wait"
+        assert begin + 1 <= disk.syncs < begin + 10, (
+            "the virtual clock does not wait for threads, but it is no sync a write"
+        )
         disk.broken = True
         await store.write([record(11)], [])
         await stop.asked.wait()
@@ -313,42 +315,42 @@ async def test_a_run_keeps_what_a_crash_of_the_machine_costs_below_a_second(path
 # A file that loses its name
 
 
-async def test_a_file_that_is_put_back_can_be_read_by_nobody_who_could_not_before(path: Path) -> None:
+def test_a_file_that_is_put_back_can_be_read_by_nobody_who_could_not_before(path: Path) -> None:
     with Journal.open(str(path)) as journal:
-        await journal.write([record(1)])
+        trio.run(journal.write, [record(1)])
         path.chmod(0o600)
         path.unlink()
-        loss = await journal.look_after()
-        await journal.write([record(2)])
+        loss = journal.look_after_now()
+        trio.run(journal.write, [record(2)])
     assert loss is not None
     assert not loss.stops
     assert (path.stat().st_mode & 0o777, bytes_of(path)) == (0o600, record(1) + record(2))
 
 
-async def test_a_folder_that_is_moved_away_and_replaced_by_a_file_moved_its_results_too(tmp_path: Path) -> None:
+def test_a_folder_that_is_moved_away_and_replaced_by_a_file_moved_its_results_too(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     folder.mkdir()
     with Journal.open(str(folder / "r.jsonl")) as journal:
-        await journal.write([record(1)])
+        trio.run(journal.write, [record(1)])
         folder.rename(tmp_path / "e")
         folder.touch()
-        for loss in (await journal.look_after(), journal.look_after_now()):
+        for loss in (trio.run(journal.look_after), journal.look_after_now()):
             assert loss is not None
             assert loss.stops
             assert "was moved away" in loss.words
-        await journal.write([record(2)])
+        trio.run(journal.write, [record(2)])
         assert len(found.keys if (found := journal.recount()) else "unread") == 0
     assert bytes_of(tmp_path / "e" / "r.jsonl") == record(1) + record(2)
 
 
-async def test_a_folder_that_cannot_be_looked_into_ends_no_run_and_loses_no_result(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_looked_into_ends_no_run_and_loses_no_result(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     folder.mkdir()
     with Journal.open(str(folder / "r.jsonl")) as journal:
         folder.rename(tmp_path / "e")
         folder.symlink_to(folder)
-        assert await journal.look_after() is None
-        await journal.write([record(1)])
+        assert trio.run(journal.look_after) is None
+        trio.run(journal.write, [record(1)])
         assert journal.recount() is None
     assert bytes_of(tmp_path / "e" / "r.jsonl") == record(1)
 

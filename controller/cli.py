@@ -105,6 +105,7 @@ def _option(attribute: attrs.Attribute[object], kind: str) -> Callable[[Callable
 @settings_options
 def run(prompts: tuple[str, ...], config: str | None, dry_run: bool, **flags: object) -> int:
     """Answer every line of PROMPTS (files, - for stdin) with exactly one result line."""
+    code: int = Exit.INTERRUPTED
     with ExitStack() as stack:
         try:
             settings = _settings(flags, config)
@@ -115,7 +116,11 @@ def run(prompts: tuple[str, ...], config: str | None, dry_run: bool, **flags: ob
             job = prepare(settings, _inputs(prompts), os.environ, stack, say=say, simulate=_simulate, reread=reread)
         except ValueError as error:
             raise click.ClickException(str(error)) from error
-        return job.run()
+        try:
+            code = job.run()
+        except* KeyboardInterrupt:  # before the run listened to signals, or when it did so no more
+            pass
+    return code
 
 
 def _settings(flags: Mapping[str, object], config: str | None) -> Settings:

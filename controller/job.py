@@ -75,7 +75,7 @@ class Job:
         for line in [*assemble.warnings(self.settings, self.dialect), *opening_lines(self.store)]:
             self.say(line)
         began = time.monotonic()
-        code = trio.run(self._main)
+        code = trio.run(self._main, restrict_keyboard_interrupt_to_checkpoints=True)
         ending = Ending(
             intake=self.intake,
             store=self.store,

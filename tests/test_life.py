@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+import trio
 from command import PATIENCE, environment, ids, results, start, statistics, upstream, write_prompts
 
+from controller import cli
 from controller.supervisor import Supervisor
 
 UNIT = Path(__file__).parent.parent / "examples" / "tidegate.service"
@@ -241,3 +243,32 @@ def test_signals_that_ask_for_something_do_not_end_a_run_that_has_not_begun(tmp_
         run.send_signal(signal.SIGHUP)
         assert len(pipe.read_bytes().splitlines()) == 100
         assert run.wait(PATIENCE) == 0
+
+
+@pytest.mark.slow
+def test_an_interrupt_before_the_run_listens_ends_it_as_any_other(tmp_path: Path, prompts: Path, out: Path) -> None:
+    for hundredths in (0, 5, 10, 20):
+        with running(prompts, "--base-url", "sim:steady", "--model", "m", "-o", out, "--follow") as run:
+            while not handles(run.pid, signal.SIGUSR1):
+                time.sleep(0.001)
+            time.sleep(hundredths / 100)
+            run.send_signal(signal.SIGINT)
+            _, errors = run.communicate(timeout=PATIENCE)
+        assert (run.returncode, "Traceback" in errors) == (130, False), errors
+
+
+def test_an_interrupt_that_a_nursery_wraps_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def interrupted() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            signal.raise_signal(signal.SIGINT)
+            await trio.lowlevel.checkpoint()
+
+    class Early:
+        def run(self) -> None:
+            trio.run(interrupted, restrict_keyboard_interrupt_to_checkpoints=True)
+
+    monkeypatch.setattr(cli, "prepare", lambda *_, **__: Early())
+    monkeypatch.setattr(cli, "stay", lambda: None)
+    prompts = write_prompts(tmp_path / "p.jsonl", 1)
+    assert cli.commands.main(["run", str(prompts), "--base-url", "sim:steady"], standalone_mode=False) == 130

@@ -18,7 +18,7 @@ import httpx
 
 from controller.dry_run import dry_run as look_only
 from controller.job import prepare
-from controller.journal import STDOUT
+from controller.journal import STDOUT, JournalError
 from controller.merge import build
 from controller.reload import stay
 from controller.settings import Settings, flag_of
@@ -44,6 +44,9 @@ def main() -> None:
     except click.ClickException as error:
         say(f"error: {error.format_message()}")
         code = Exit.USAGE
+    except JournalError as error:
+        say(f"error: {error}; nothing was sent")
+        code = Exit.LOCAL_IO
     except OSError as error:  # of click's own output: everything else is caught where it can be named
         say(f"error: stdout can't be written: {error.strerror}")
         code = Exit.LOCAL_IO

@@ -52,8 +52,8 @@ class Journal:
     def open(cls, path: str, durable: Durable | None = None) -> Self:
         """Open or make a results file, lock, read and repair it: before trio runs, as it may take a while.
 
-        ValueError, one line for the user, if that can't be. A FIFO (waited for until it has a reader), a terminal or
-        a device is only written to.
+        ValueError, one line for the user, if that can't be; JournalError if there is no room for a line. A FIFO
+        (waited for until it has a reader), a terminal or a device is only written to.
         """
         try:
             regular = not os.path.exists(path) or stat.S_ISREG(os.stat(path).st_mode)
@@ -64,6 +64,10 @@ class Journal:
         try:
             ledger = prepare(output.fd, path) if regular else Ledger()
             begin = os.fstat(output.fd).st_size
+            output.prove_room()
+        except OSError as error:
+            output.close()
+            raise JournalError(path, error) from error
         except BaseException:
             output.close()
             raise

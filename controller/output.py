@@ -15,6 +15,9 @@ from attrs import define, field
 from controller.durable import Durable, write_all
 from controller.rescue import Loss, rescue
 
+ROOM = 4096  # bytes: a page, and most lines
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})  # others: it isn't to be had
+
 
 @define(eq=False)
 class Output:
@@ -51,6 +54,22 @@ class Output:
         if self.dirty:
             self.dirty = False
             self.durable.before_exit(self.fd)
+
+    def prove_room(self) -> None:
+        """OSError if a full disk, a quota or a limit leaves no room for a line: no prompt is to be paid for then.
+
+        The room is taken and given back. A process that dies between leaves NUL bytes, which are cut as a torn line.
+        """
+        if not self.regular:
+            return
+        size = os.fstat(self.fd).st_size
+        try:
+            os.posix_fallocate(self.fd, size, ROOM)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise
+        finally:
+            os.ftruncate(self.fd, size)
 
     def rescue(self, path: str) -> Loss:
         with self._lock:

@@ -85,6 +85,24 @@ async def test_a_full_disk_leaves_whole_records_only_and_every_later_write_says_
     assert bytes_of(path) == whole
 
 
+def test_a_disk_without_room_for_a_line_is_told_before_anything_is_paid_for(path: Path) -> None:
+    path.write_bytes(record(1))
+    with largest_file(len(record(1)) + 100), pytest.raises(JournalError, match=r"results\.jsonl: File too large"):
+        Journal.open(str(path))
+    assert bytes_of(path) == record(1)
+    with Journal.open(str(path)) as journal:
+        assert bytes_of(path) == record(1)
+        trio.run(journal.write, [record(2)])
+    assert bytes_of(path) == record(1) + record(2)
+
+
+def test_a_start_that_dies_while_it_looks_for_room_leaves_a_torn_line_only(path: Path) -> None:
+    path.write_bytes(record(1) + b"\0" * 4096)
+    with Journal.open(str(path)) as journal:
+        assert (numbers(journal.ledger.answered), journal.ledger.damaged) == ({1}, 0)
+    assert bytes_of(path) == record(1)
+
+
 async def test_dev_full_is_a_journal_error() -> None:
     with Journal.open("/dev/full") as journal:
         assert not journal.resumable

@@ -142,7 +142,8 @@ def test_the_example_unit_is_one(tmp_path: Path) -> None:
 
 def test_the_example_unit_starts_nothing_again_that_would_only_fail_again() -> None:
     unit = dict(line.split("=", 1) for line in UNIT.read_text().splitlines() if re.match(r"\w+=", line))
-    assert unit["RestartPreventExitStatus"].split() == ["1", "2", "3", "4"]
+    assert unit["RestartPreventExitStatus"].split() == ["1", "2", "3", "4", "5"]
+    assert (unit["StartLimitIntervalSec"], unit["StartLimitBurst"]) == ("1h", "10"), "nor any other end for ever"
     assert (unit["Type"], unit["SuccessExitStatus"]) == ("notify", "143")
 
 

@@ -16,6 +16,7 @@ from controller.budget import Price
 from controller.charges import CHARGES, Charge
 from controller.dialects.contract import Dialect
 from controller.dialects.table import key_variable, own_host
+from controller.following import check_followed
 from controller.gates import pair
 from controller.identity import Identities
 from controller.intake import Intake
@@ -41,8 +42,9 @@ AZURE_VERSION = re.compile(r"api-version=[\w.-]+")  # the one query a base URL m
 
 def check_files(settings: Settings, sources: tuple[str, ...]) -> None:
     """Can the prompts be read and the results written, and is no file used for two things?"""
+    check = check_followed if settings.follow else check_readable
     for source in sources:
-        check_readable(source)
+        check(source)
     if STDIN in sources and sys.stdin is None:
         raise ValueError("stdin is closed: name a file of prompts, or pipe them in")
     if settings.output is None and sys.stdout is None:

@@ -19,7 +19,7 @@ from controller.crew import Crew
 from controller.daemon import Parts, serve
 from controller.decisions import DecisionLog, open_log
 from controller.dialects.contract import Dialect
-from controller.following import followed
+from controller.following import followed, is_awaited
 from controller.gates import Gates, MakeLimiter, limiter_maker
 from controller.intake import Intake, read_prompts
 from controller.keeper import Keeper
@@ -72,7 +72,8 @@ class Job:
 
     def run(self) -> Exit:
         """Run it to its end and say how it ended."""
-        for line in [*assemble.warnings(self.settings, self.dialect), *opening_lines(self.store)]:
+        waiting = [f"{name} is not there yet: waiting for it" for name in self.sources if is_awaited(name)]
+        for line in [*assemble.warnings(self.settings, self.dialect), *opening_lines(self.store), *waiting]:
             self.say(line)
         began = time.monotonic()
         code = trio.run(self._main, restrict_keyboard_interrupt_to_checkpoints=True)

@@ -273,3 +273,15 @@ def test_an_interrupt_that_a_nursery_wraps_is_one(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(cli, "stay", lambda: None)
     prompts = write_prompts(tmp_path / "p.jsonl", 1)
     assert cli.commands.main(["run", str(prompts), "--base-url", "sim:steady"], standalone_mode=False) == 130
+
+
+@pytest.mark.slow
+def test_a_run_waits_for_a_file_that_is_not_there_yet_and_says_so(tmp_path: Path, out: Path) -> None:
+    flags = (tmp_path / "late.jsonl", "--base-url", "sim:steady?latency=0.01", "-o", out)
+    with running(*flags) as refused:
+        assert (refused.wait(PATIENCE), out.exists()) == (2, False)
+    with running(*flags, "--follow", "--first", "3") as run:
+        assert "late.jsonl" in say_line(run, "is not there yet: waiting for it")
+        write_prompts(tmp_path / "late.jsonl", 3)
+        assert run.wait(PATIENCE) == 0
+    assert ids(results(out)) == [0, 1, 2]

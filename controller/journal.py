@@ -63,8 +63,7 @@ class Journal:
             raise ValueError(f"cannot write {path}: {error.strerror}") from error
         try:
             ledger = prepare(output.fd, path) if regular else Ledger()
-            begin = os.fstat(output.fd).st_size
-            output.prove_room()
+            begin = output.prove_room()
         except OSError as error:
             output.close()
             raise JournalError(path, error) from error
@@ -153,7 +152,8 @@ class Journal:
         if self._output is None or not self.resumable:
             return None
         try:
-            self.ledger = recount(self._output.fd, self.name, self.ledger, self._begin)
+            begin = None if self._output.shrank() else self._begin
+            self.ledger = recount(self._output.fd, self.name, self.ledger, begin)
         except OSError:
             return None
         return self.ledger

@@ -27,6 +27,8 @@ class Output:
     regular: bool
     durable: Durable
     dirty: bool = field(default=False, init=False)  # something was written and not synced
+    _size: int = field(default=0, init=False)  # what it had at the least when it was last looked at
+    _shrank: bool = field(default=False, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
     _closed: bool = field(default=False, init=False)
 
@@ -41,13 +43,27 @@ class Output:
             if not self.regular:
                 write_all(self.fd, data)
                 return
-            size = os.fstat(self.fd).st_size
+            size = self._look()
             try:
                 write_all(self.fd, data)
             except OSError:
                 _cut_back(self.fd, size, data)
+                self._size = size
                 raise
+            self._size += len(data)
             self.dirty = not self.durable.after_write(self.fd)
+
+    def _look(self) -> int:
+        size = os.fstat(self.fd).st_size
+        self._shrank = self._shrank or size < self._size
+        self._size = size
+        return size
+
+    def shrank(self) -> bool:
+        """Somebody has cut it, though it may have grown again since: nothing that was read from it counts."""
+        with self._lock:
+            self._look()
+            return self._shrank
 
     def sync(self) -> None:
         """A slow disk does not hold up the writes meanwhile: they only make it dirty again."""
@@ -55,14 +71,14 @@ class Output:
             self.dirty = False
             self.durable.before_exit(self.fd)
 
-    def prove_room(self) -> None:
-        """OSError if a full disk, a quota or a limit leaves no room for a line: no prompt is to be paid for then.
+    def prove_room(self) -> int:
+        """The size of the file; OSError if there is no room for a line, so that no prompt is paid for.
 
         The room is taken and given back. A process that dies between leaves NUL bytes, which are cut as a torn line.
         """
+        size = self._look()
         if not self.regular:
-            return
-        size = os.fstat(self.fd).st_size
+            return size
         try:
             os.posix_fallocate(self.fd, size, ROOM)
         except OSError as error:
@@ -70,6 +86,7 @@ class Output:
                 raise
         finally:
             os.ftruncate(self.fd, size)
+        return size
 
     def rescue(self, path: str) -> Loss:
         with self._lock:

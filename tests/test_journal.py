@@ -403,6 +403,16 @@ async def test_a_file_that_somebody_removed_replaced_or_emptied_is_counted_as_it
             assert numbers(ledger.answered) == left
 
 
+async def test_a_file_that_was_cut_and_has_grown_again_is_counted_as_it_is_now(path: Path) -> None:
+    fill(path, record(1) + record(2))
+    with Journal.open(str(path)) as journal:
+        fill(path, b"")
+        await journal.write([record(number) for number in (3, 4, 5)])
+        ledger = journal.recount()
+        assert ledger is not None
+        assert (numbers(ledger.answered), ledger.double) == ({3, 4, 5}, 0)
+
+
 def fill(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 

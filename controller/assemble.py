@@ -142,12 +142,18 @@ def read_key(settings: Settings, environment: Mapping[str, str], base_url: str, 
 
 def reread_key(settings: Settings) -> str | None:
     """The key that its file holds now; None without a file, or where it can't be read twice (a pipe) or just now."""
-    if settings.api_key_file is None or not Path(settings.api_key_file).is_file():
-        return None
     try:
-        return _key_of_file(settings.api_key_file)
+        return key_now(settings)
     except ValueError:
         return None
+
+
+def key_now(settings: Settings) -> str | None:
+    """As `reread_key`; ValueError where there should be a key and is none."""
+    path = settings.api_key_file
+    if path is None or (os.path.exists(path) and not os.path.isfile(path)):
+        return None
+    return _key_of_file(path)
 
 
 def _key_of_file(path: str) -> str:

@@ -111,10 +111,11 @@ def run(prompts: tuple[str, ...], config: str | None, dry_run: bool, **flags: ob
     code: int = Exit.INTERRUPTED
     with ExitStack() as stack:
         try:
+            if not dry_run:
+                stay()
             settings = _settings(flags, config)
             if dry_run:
                 return look_only(settings, _inputs(prompts), say)
-            stay()
             reread = partial(_settings, flags, config)
             job = prepare(settings, _inputs(prompts), os.environ, stack, say=say, simulate=_simulate, reread=reread)
         except ValueError as error:

@@ -12,17 +12,19 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 import pytest
 import trio
+import trio.testing
 from command import PATIENCE, environment, ids, results, start, statistics, upstream, write_prompts
 
-from controller import cli
+from controller import cli, closing, reload
 from controller.supervisor import Supervisor
+from controller.telemetry import Exit, Stop
 
 UNIT = Path(__file__).parent.parent / "examples" / "tidegate.service"
 STREAMS = "steady?rate=500&burst=500&latency=0.3&words=3"
@@ -118,6 +120,28 @@ def test_a_frozen_run_gives_no_sign_of_life(tmp_path: Path, prompts: Path, out: 
             manager.until("never")
 
 
+def test_signs_of_life_go_on_while_the_results_are_counted(
+    tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = closing.Ending.close
+
+    def slowly(*given: object) -> object:
+        time.sleep(0.5)
+        return close(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(closing.Ending, "close", slowly)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("WATCHDOG_USEC", "200000")
+    flags = ["--base-url", "sim:steady?latency=0.01", "--no-remember", "-o", str(out)]
+    with Manager(str(tmp_path / "notify")) as manager:
+        code = cli.commands.main(["run", str(write_prompts(tmp_path / "p", 1)), *flags], standalone_mode=False)
+        manager.until("READY")
+        for _ in range(3):
+            told = manager.until("EXTEND_TIMEOUT_USEC")
+            assert (told["WATCHDOG"], int(told["EXTEND_TIMEOUT_USEC"]) >= 1e7) == ("1", True)
+    assert code == 0
+
+
 @pytest.mark.parametrize("place", ["/nowhere/at/all", "relative", "", "@", "/" + "x" * 200])
 def test_a_socket_that_is_not_there_is_no_trouble(place: str) -> None:
     Supervisor.of({"NOTIFY_SOCKET": place}).tell("READY=1")
@@ -181,6 +205,28 @@ def test_settings_are_read_again_without_dropping_a_stream(tmp_path: Path, promp
 
 
 @pytest.mark.slow
+def test_a_key_file_that_holds_no_key_is_told_and_the_old_key_stays(tmp_path: Path, prompts: Path, out: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("one")
+    flags = ("--model", "m", "--api-key-file", key, "-o", out, "--follow")
+    spoil: list[tuple[Callable[[], object], str]] = [
+        (lambda: key.write_text(""), "is empty"),
+        (lambda: key.write_text("two words"), "holds no key"),
+        (key.unlink, "can't be read"),
+    ]
+    with upstream(STREAMS) as url, running(prompts, "--base-url", url, *flags) as run:
+        while not out.exists() or not out.read_bytes():
+            time.sleep(0.01)
+        for change, words in spoil:
+            change()
+            run.send_signal(signal.SIGHUP)
+            assert words in say_line(run, "settings read again: the key stays as it was: the file of --api-key-file")
+        key.write_text("one")
+        run.send_signal(signal.SIGHUP)
+        assert "nothing new" in say_line(run, "settings read again")
+
+
+@pytest.mark.slow
 def test_settings_that_cannot_be_change_nothing(tmp_path: Path, prompts: Path, out: Path) -> None:
     config = tmp_path / "c.toml"
     config.write_text("requests_per_minute = 6000\n")
@@ -225,24 +271,28 @@ def test_a_terminal_that_is_closed_stops_the_run_as_other_signals_do(prompts: Pa
     assert json.loads(out.read_text().splitlines()[-1])["status"] == "ok"
 
 
-def handles(process: int, number: signal.Signals) -> bool:
-    """By the kernel's word."""
-    caught = next(line for line in Path(f"/proc/{process}/status").read_text().splitlines() if "SigCgt" in line)
-    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+def takes(process: int, number: signal.Signals) -> bool:
+    """It doesn't die of it: caught, or kept until somebody asks, by the kernel's word."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return any(int(lines[name], 16) >> (number - 1) & 1 for name in ("SigCgt", "SigBlk"))
 
 
 @pytest.mark.slow
 def test_signals_that_ask_for_something_do_not_end_a_run_that_has_not_begun(tmp_path: Path, prompts: Path) -> None:
     os.mkfifo(pipe := tmp_path / "pipe")  # it waits for a reader
-    with running(prompts, "--base-url", "sim:steady?rate=500&burst=500", "--model", "m", "-o", pipe) as run:
+    (config := tmp_path / "c.toml").write_text("max_in_flight = 10\n")
+    flags = ("--base-url", "sim:steady?rate=500&burst=500", "--model", "m", "--config", config)
+    with running(prompts, *flags, "-o", pipe) as run:
         deadline = time.monotonic() + PATIENCE
-        while not (handles(run.pid, signal.SIGUSR1) and handles(run.pid, signal.SIGHUP)):
+        while not (takes(run.pid, signal.SIGUSR1) and takes(run.pid, signal.SIGHUP)):
             assert run.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
         run.send_signal(signal.SIGUSR1)
         run.send_signal(signal.SIGHUP)
+        config.write_text("max_in_flight = 20\n")
         assert len(pipe.read_bytes().splitlines()) == 100
+        assert "20" in say_line(run, "settings read again"), "it was not lost, though it came too early"
         assert run.wait(PATIENCE) == 0
 
 
@@ -250,7 +300,7 @@ def test_signals_that_ask_for_something_do_not_end_a_run_that_has_not_begun(tmp_
 def test_an_interrupt_before_the_run_listens_ends_it_as_any_other(tmp_path: Path, prompts: Path, out: Path) -> None:
     for hundredths in (0, 5, 10, 20):
         with running(prompts, "--base-url", "sim:steady", "--model", "m", "-o", out, "--follow") as run:
-            while not handles(run.pid, signal.SIGUSR1):
+            while not takes(run.pid, signal.SIGUSR1):
                 time.sleep(0.001)
             time.sleep(hundredths / 100)
             run.send_signal(signal.SIGINT)
@@ -285,3 +335,31 @@ def test_a_run_waits_for_a_file_that_is_not_there_yet_and_says_so(tmp_path: Path
         write_prompts(tmp_path / "late.jsonl", 3)
         assert run.wait(PATIENCE) == 0
     assert ids(results(out)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+async def test_a_reload_makes_a_run_ready_again_unless_it_stops(
+    tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, stopping: bool
+) -> None:
+    monkeypatch.setattr(reload, "has_terminal", lambda: False)
+    stop, read = Stop(), trio.Event()
+
+    class Settings:
+        def now(self) -> None:
+            read.set()
+
+    if stopping:
+        stop.ask(Exit.TERMINATED, "SIGTERM")
+    with Manager(address := str(tmp_path / "notify")) as manager:
+        listen = reload.listen(stop, Settings(), Supervisor(address), lambda: None)  # type: ignore[arg-type]
+        nursery.start_soon(lambda: listen)
+        await trio.testing.wait_all_tasks_blocked()
+        signal.raise_signal(signal.SIGHUP)
+        await read.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        manager.socket.settimeout(0.0)
+        if stopping:
+            with pytest.raises(BlockingIOError):
+                manager.next()
+        else:
+            assert [next(iter(manager.next())) for _ in range(2)] == ["RELOADING", "READY"]

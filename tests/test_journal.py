@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import resource
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from disks import largest_file
 
 from controller.durable import Durable
 from controller.intake import Intake
@@ -44,17 +44,6 @@ def bytes_of(path: Path) -> bytes:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "results.jsonl"
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """As a full disk: a write beyond `size` bytes comes short, the next one fails."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 # Writing

@@ -141,6 +141,7 @@ def test_signs_of_life_go_on_while_the_results_are_counted(
         return close(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(closing.Ending, "close", slowly)
+    monkeypatch.setattr(cli, "stay", lambda: None)
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     monkeypatch.setenv("WATCHDOG_USEC", "200000")
     flags = ["--base-url", "sim:steady?latency=0.01", "--no-remember", "-o", str(out)]

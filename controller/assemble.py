@@ -16,6 +16,7 @@ from controller.budget import Price
 from controller.charges import CHARGES, Charge
 from controller.dialects.contract import Dialect
 from controller.dialects.table import key_variable, own_host
+from controller.following import check_followed
 from controller.gates import pair
 from controller.identity import Identities
 from controller.intake import Intake
@@ -41,8 +42,9 @@ AZURE_VERSION = re.compile(r"api-version=[\w.-]+")  # the one query a base URL m
 
 def check_files(settings: Settings, sources: tuple[str, ...]) -> None:
     """Can the prompts be read and the results written, and is no file used for two things?"""
+    check = check_followed if settings.follow else check_readable
     for source in sources:
-        check_readable(source)
+        check(source)
     if STDIN in sources and sys.stdin is None:
         raise ValueError("stdin is closed: name a file of prompts, or pipe them in")
     if settings.follow and sources.count(STDIN) > 1:
@@ -142,12 +144,18 @@ def read_key(settings: Settings, environment: Mapping[str, str], base_url: str, 
 
 def reread_key(settings: Settings) -> str | None:
     """The key that its file holds now; None without a file, or where it can't be read twice (a pipe) or just now."""
-    if settings.api_key_file is None or not Path(settings.api_key_file).is_file():
-        return None
     try:
-        return _key_of_file(settings.api_key_file)
+        return key_now(settings)
     except ValueError:
         return None
+
+
+def key_now(settings: Settings) -> str | None:
+    """As `reread_key`; ValueError where there should be a key and is none."""
+    path = settings.api_key_file
+    if path is None or (os.path.exists(path) and not os.path.isfile(path)):
+        return None
+    return _key_of_file(path)
 
 
 def _key_of_file(path: str) -> str:

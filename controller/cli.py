@@ -18,7 +18,7 @@ import httpx
 
 from controller.dry_run import dry_run as look_only
 from controller.job import prepare
-from controller.journal import STDOUT
+from controller.journal import STDOUT, JournalError
 from controller.merge import build
 from controller.reload import stay
 from controller.settings import Settings, flag_of
@@ -44,6 +44,9 @@ def main() -> None:
     except click.ClickException as error:
         say(f"error: {error.format_message()}")
         code = Exit.USAGE
+    except JournalError as error:
+        say(f"error: {error}; nothing was sent")
+        code = Exit.LOCAL_IO
     except OSError as error:  # of click's own output: everything else is caught where it can be named
         say(f"error: stdout can't be written: {error.strerror}")
         code = Exit.LOCAL_IO
@@ -105,17 +108,23 @@ def _option(attribute: attrs.Attribute[object], kind: str) -> Callable[[Callable
 @settings_options
 def run(prompts: tuple[str, ...], config: str | None, dry_run: bool, **flags: object) -> int:
     """Answer every line of PROMPTS (files, - for stdin) with exactly one result line."""
+    code: int = Exit.INTERRUPTED
     with ExitStack() as stack:
         try:
+            if not dry_run:
+                stay()
             settings = _settings(flags, config)
             if dry_run:
                 return look_only(settings, _inputs(prompts), say)
-            stay()
             reread = partial(_settings, flags, config)
             job = prepare(settings, _inputs(prompts), os.environ, stack, say=say, simulate=_simulate, reread=reread)
         except ValueError as error:
             raise click.ClickException(str(error)) from error
-        return job.run()
+        try:
+            code = job.run()
+        except* KeyboardInterrupt:  # before the run listened to signals, or when it did so no more
+            pass
+    return code
 
 
 def _settings(flags: Mapping[str, object], config: str | None) -> Settings:

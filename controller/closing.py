@@ -75,7 +75,7 @@ class Ending:
                 lines.append(loss.words)
             journal.sync_now()
         except JournalError as error:
-            code, lines = Exit.LOCAL_IO, [*lines, str(error)]
+            code, lines = Exit.LOCAL_IO, [*lines, *([str(error)] if str(error) != self.stop.reason else [])]
         try:
             if spool is not None:
                 spool.settle()

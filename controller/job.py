@@ -19,7 +19,7 @@ from controller.crew import Crew
 from controller.daemon import Parts, serve
 from controller.decisions import DecisionLog, open_log
 from controller.dialects.contract import Dialect
-from controller.following import followed
+from controller.following import followed, is_awaited
 from controller.gates import Gates, MakeLimiter, limiter_maker
 from controller.intake import Intake, read_prompts
 from controller.keeper import Keeper
@@ -72,24 +72,31 @@ class Job:
 
     def run(self) -> Exit:
         """Run it to its end and say how it ended."""
-        for line in [*assemble.warnings(self.settings, self.dialect), *opening_lines(self.store)]:
+        waiting = [f"{name} is not there yet: waiting for it" for name in self.sources if is_awaited(name)]
+        for line in [*assemble.warnings(self.settings, self.dialect), *opening_lines(self.store), *waiting]:
             self.say(line)
+        return trio.run(self._main, restrict_keyboard_interrupt_to_checkpoints=True)
+
+    async def _main(self) -> Exit:
         began = time.monotonic()
-        code = trio.run(self._main)
+        code = await self._work()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.supervisor.wait_for_the_end)
+            code = await trio.to_thread.run_sync(self._close, code, time.monotonic() - began)
+            nursery.cancel_scope.cancel()
+        return code
+
+    def _close(self, code: Exit, seconds: float) -> Exit:
+        """Count what was written and tell, which takes seconds where the results are many."""
         ending = Ending(
-            intake=self.intake,
-            store=self.store,
-            tally=self.tally,
-            stop=self.stop,
-            meters=self.meters,
-            logs=self.logs,
+            intake=self.intake, store=self.store, tally=self.tally, stop=self.stop, meters=self.meters, logs=self.logs
         )
-        code, lines = ending.close(code, time.monotonic() - began, self.settings.summary)
+        code, lines = ending.close(code, seconds, self.settings.summary)
         for line in lines:
             self.say(line)
         return code
 
-    async def _main(self) -> Exit:
+    async def _work(self) -> Exit:
         gates = Gates(self.make_limiter, self._log(trio.current_time()), self.say, self.memory)
         keeper = Keeper(self.memory, gates, self.meters, self.settings.ceilings)
         keeper.begin()
@@ -117,15 +124,16 @@ class Job:
                 gates=gates,
                 keeper=keeper,
                 crew=crew,
+                check_key=lambda: assemble.key_now(self.settings),
                 renew_key=upstream.renew_key,
                 say=self.say,
             )
             nursery.start_soon(listen, self.stop, reload, self.supervisor, lambda: self._statistics(gates))
-            nursery.start_soon(self.supervisor.run, lambda: self._line(gates))
+            nursery.start_soon(self.supervisor.run, lambda: self._line(gates, reload.settings))
             nursery.start_soon(self._say_when_stopping)
             nursery.start_soon(self.store.sync_often, self.stop, self.say)
             nursery.start_soon(keeper.run)
-            nursery.start_soon(show, self._progress_mode(), lambda: self._line(gates))
+            nursery.start_soon(show, self._progress_mode(), lambda: self._line(gates, reload.settings))
             parts = Parts(
                 settings=self.settings,
                 read=self._read,
@@ -176,12 +184,12 @@ class Job:
             return self.settings.progress
         return "bar" if is_terminal() else "lines"
 
-    def _line(self, gates: Gates) -> str:
+    def _line(self, gates: Gates, settings: Settings) -> str:
         return summary(
             self.tally,
             gates.by_model.values(),
             trio.current_time(),
-            max_in_flight=self.settings.max_in_flight,
+            max_in_flight=settings.max_in_flight,
             input_open=not self.intake.exhausted,
         )
 

@@ -6,10 +6,8 @@ is cut back. A crash of the process alone loses no line that was written; fsync 
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
-import threading
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Self
@@ -17,9 +15,10 @@ from typing import Self
 import trio
 from attrs import define, field
 
-from controller.durable import Durable, write_all
+from controller.durable import Durable
+from controller.output import Output
 from controller.repair import Ledger, prepare, recount
-from controller.rescue import Loss, has_its_name, rescue
+from controller.rescue import Loss, has_its_name
 
 STDOUT = "-"
 
@@ -44,26 +43,30 @@ class Journal:
     append: Append
     ledger: Ledger = field(factory=Ledger)
     resumable: bool = False  # a regular file: what is written now is known to the next run
-    _output: _Output | None = None
+    _output: Output | None = None
     _begin: int = 0  # the size when it was opened and repaired
     _cause: OSError | None = field(default=None, init=False)
+    _syncing: trio.Lock = field(factory=trio.Lock, init=False)
 
     @classmethod
     def open(cls, path: str, durable: Durable | None = None) -> Self:
         """Open or make a results file, lock, read and repair it: before trio runs, as it may take a while.
 
-        ValueError, one line for the user, if that can't be. A FIFO (waited for until it has a reader), a terminal or
-        a device is only written to.
+        ValueError, one line for the user, if that can't be; JournalError if there is no room for a line. A FIFO
+        (waited for until it has a reader), a terminal or a device is only written to.
         """
         try:
             regular = not os.path.exists(path) or stat.S_ISREG(os.stat(path).st_mode)
             durable = durable or Durable()
-            output = _Output(_open(path, regular, durable), regular, durable)
+            output = Output(_open(path, regular, durable), regular, durable)
         except OSError as error:
             raise ValueError(f"cannot write {path}: {error.strerror}") from error
         try:
             ledger = prepare(output.fd, path) if regular else Ledger()
-            begin = os.fstat(output.fd).st_size
+            begin = output.prove_room()
+        except OSError as error:
+            output.close()
+            raise JournalError(path, error) from error
         except BaseException:
             output.close()
             raise
@@ -72,7 +75,7 @@ class Journal:
     @classmethod
     def stdout(cls) -> Self:
         """Descriptor 1: nothing is known of earlier runs, and it stays open."""
-        return cls(name="stdout", append=_Output(1, False, Durable("never")).append)
+        return cls(name="stdout", append=Output(1, False, Durable("never")).append)
 
     def __enter__(self) -> Self:
         return self
@@ -95,8 +98,7 @@ class Journal:
         Cancelled before it begins it writes nothing; once begun, a file is always written to the end. Anything else
         may keep us waiting for ever, so there a cancel leaves the write behind. Raises JournalError.
         """
-        if self._cause is not None:
-            raise JournalError(self.name, self._cause)
+        self._raise_again()
         if not lines:
             return
         try:
@@ -122,25 +124,36 @@ class Journal:
             raise JournalError(self.name, error) from error
 
     async def sync(self) -> None:
-        """Make durable what was written so far. Raises JournalError."""
-        if self._output is not None and self._output.dirty:
-            await trio.to_thread.run_sync(self.sync_now)
+        """Make durable what was written so far, by whomever: a sync under way is waited for. Raises JournalError."""
+        async with self._syncing:
+            if self._output is not None and self._output.dirty:
+                await trio.to_thread.run_sync(self.sync_now)
+        self._raise_again()
 
     def sync_now(self) -> None:
-        """As `sync`, in this thread. After a failed fsync nobody knows what is on the disk, so no more is written."""
+        """As `sync`, in this thread. After a failed fsync nobody knows what is on the disk, so no more is written.
+
+        Nor is any later one believed: the kernel tells of pages that it has lost only once.
+        """
         try:
             if self._output is not None:
                 self._output.sync()
         except OSError as error:
             self._cause = error
             raise JournalError(self.name, error) from error
+        self._raise_again()
+
+    def _raise_again(self) -> None:
+        if self._cause is not None:
+            raise JournalError(self.name, self._cause)
 
     def recount(self) -> Ledger | None:
         """What the file holds after the run, read from it; None where there is none, or it can't be read again."""
         if self._output is None or not self.resumable:
             return None
         try:
-            self.ledger = recount(self._output.fd, self.name, self.ledger, self._begin)
+            begin = None if self._output.shrank() else self._begin
+            self.ledger = recount(self._output.fd, self.name, self.ledger, begin)
         except OSError:
             return None
         return self.ledger
@@ -184,59 +197,3 @@ def _open(path: str, regular: bool, durable: Durable) -> int:
     if new:
         durable.sync_folder(path)
     return fd
-
-
-@define(eq=False)
-class _Output:
-    """A descriptor that is written in threads, one at a time."""
-
-    fd: int
-    regular: bool
-    durable: Durable
-    dirty: bool = field(default=False, init=False)  # something was written and not synced
-    _lock: threading.Lock = field(factory=threading.Lock, init=False)
-    _closed: bool = field(default=False, init=False)
-
-    async def append(self, data: bytes) -> None:
-        await trio.to_thread.run_sync(self._append, data, abandon_on_cancel=not self.regular)
-
-    def _append(self, data: bytes) -> None:
-        with self._lock:
-            if self._closed:
-                raise OSError(errno.EBADF, "it was closed")
-            if not self.regular:
-                write_all(self.fd, data)
-                return
-            size = os.fstat(self.fd).st_size
-            try:
-                write_all(self.fd, data)
-            except OSError:
-                _cut_back(self.fd, size, data)
-                raise
-            self.dirty = not self.durable.after_write(self.fd)
-
-    def sync(self) -> None:
-        """A slow disk does not hold up the writes meanwhile: they only make it dirty again."""
-        if self.dirty:
-            self.dirty = False
-            self.durable.before_exit(self.fd)
-
-    def rescue(self, path: str) -> Loss:
-        with self._lock:
-            return rescue(self.fd, path)
-
-    def close(self) -> None:
-        """Leave the descriptor open while a thread is in it: its number would be given to another file."""
-        if self._lock.acquire(blocking=False):
-            self._closed = True
-            os.close(self.fd)
-            self._lock.release()
-
-
-def _cut_back(fd: int, size: int, data: bytes) -> None:
-    """Keep the whole lines that reached a full disk, drop the half one; where even that fails, `open` will do it."""
-    try:
-        written = os.fstat(fd).st_size - size
-        os.ftruncate(fd, size + data.rfind(b"\n", 0, max(written, 0)) + 1)
-    except OSError:
-        return

@@ -31,13 +31,17 @@ LIVE = frozenset(
 
 @define(eq=False)
 class Reload:
-    """reread: what a start would use now; ValueError for what it could not. renew_key: whether it is another."""
+    """reread: what a start would use now; ValueError for what it could not.
+
+    check_key: the same for the key. renew_key: whether it is another.
+    """
 
     settings: Settings
     reread: Callable[[], Settings]
     gates: Gates
     keeper: Keeper
     crew: Crew
+    check_key: Callable[[], object]
     renew_key: Callable[[], bool]
     say: Callable[[str], None]
 
@@ -59,11 +63,18 @@ class Reload:
         self.keeper.ceilings = fresh.ceilings
         self.crew.grow(fresh.max_in_flight)
         said = [f"{flag_of(name)} {_shown(getattr(fresh, name))}" for name in live]
-        if self.renew_key():
-            said.append("another key")
+        said += self._new_key()
         self.say(f"settings read again: {', '.join(said) or 'nothing new'}")
         if waiting := [flag_of(name) for name in changed if name not in LIVE]:
             self.say(f"changed too, but only a restart can apply it: {', '.join(waiting)}")
+
+    def _new_key(self) -> list[str]:
+        """Take the key over if there is one; what to say of it."""
+        try:
+            self.check_key()
+        except ValueError as error:
+            return [f"the key stays as it was: {error}"]
+        return ["another key"] if self.renew_key() else []
 
 
 def _shown(value: object) -> str:
@@ -71,17 +82,14 @@ def _shown(value: object) -> str:
 
 
 def stay() -> None:
-    """Until a run listens, neither SIGUSR1 nor SIGHUP is to end it: a million results may have to be read before.
+    """Until a run listens, SIGUSR1 and SIGHUP wait: a million results may have to be read before.
 
-    What is to be read again is read after that anyway. A terminal that is closed ends it, as it ends others.
+    A terminal that is closed ends it, as it ends others.
     """
-    signal.signal(signal.SIGUSR1, _nothing)
+    waiting = {signal.SIGUSR1}
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL and not has_terminal():
-        signal.signal(signal.SIGHUP, _nothing)
-
-
-def _nothing(number: int, frame: object) -> None:
-    """A handler, unlike SIG_IGN, is not passed on, and doesn't look like nohup."""
+        waiting.add(signal.SIGHUP)
+    signal.pthread_sigmask(signal.SIG_BLOCK, waiting)
 
 
 async def listen(stop: Stop, reload: Reload, supervisor: Supervisor, tell: Callable[[], None]) -> None:
@@ -91,13 +99,16 @@ async def listen(stop: Stop, reload: Reload, supervisor: Supervisor, tell: Calla
     """
     deaf = has_terminal()
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1, signal.SIGHUP})  # what waited comes now
         async for number in signals:
             if number == signal.SIGUSR1:
                 tell()
             elif number == signal.SIGHUP and not deaf:
-                supervisor.reloading()
+                if not stop.asked.is_set():  # to be ready again would take back that it stops
+                    supervisor.reloading()
                 reload.now()
-                supervisor.tell("READY=1")
+                if not stop.asked.is_set():
+                    supervisor.tell("READY=1")
             else:
                 if stop.asked.is_set():
                     stop.at_once.set()

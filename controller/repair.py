@@ -117,17 +117,17 @@ def _repair(fd: int, path: str) -> Ledger:
     return ledger
 
 
-def recount(fd: int, path: str, ledger: Ledger, start: int) -> Ledger:
+def recount(fd: int, path: str, ledger: Ledger, start: int | None) -> Ledger:
     """What the file holds after a run that began at byte `start`: the ledger, with what was written since.
 
     Only that part is read again; the one before it was read under the same lock. If the path leads to another file
-    by now, or the file has become shorter, all that is there now is counted. Raises OSError.
+    by now, or the file was cut meanwhile (start is None), all that is there now is counted. Raises OSError.
     """
     try:
         there = os.stat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Ledger()
-    if os.path.samestat(there, os.fstat(fd)) and there.st_size >= start:
+    if os.path.samestat(there, os.fstat(fd)) and start is not None:
         _scan(fd, ledger, start=start)
         return ledger
     with open(path, "rb") as file:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
+from contextlib import suppress
 
 from attrs import frozen
 
@@ -27,11 +29,13 @@ class Loss:
 
 
 def has_its_name(fd: int, path: str) -> bool:
-    """The path still leads to the open file."""
+    """The path still leads to the open file. A folder that can't be looked into tells nothing: then it does."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(fd))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError:
+        return True
 
 
 def rescue(fd: int, path: str) -> Loss:
@@ -40,10 +44,12 @@ def rescue(fd: int, path: str) -> Loss:
         return Loss(f"{path} was moved away; what comes until the run has stopped goes there too", stops=True)
     for place in (path, path + SUFFIX):
         try:
-            new = os.open(place, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            new = os.open(place, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except FileExistsError:
             continue
         try:
+            with suppress(OSError):  # a file system without modes has nothing to give away
+                os.fchmod(new, stat.S_IMODE(os.fstat(fd).st_mode))
             _copy(fd, new)
             fcntl.flock(new, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.dup2(new, fd, inheritable=False)

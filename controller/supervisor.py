@@ -17,6 +17,7 @@ from attrs import define
 
 MOST_STATUS = 200  # characters
 STATUS_EVERY = 10.0  # s, where no watchdog asks for more
+EXTENSION = 30.0  # s that the end may still take, said anew with each sign of life
 
 
 @define(eq=False)
@@ -56,7 +57,16 @@ class Supervisor:
         if self.address is None:
             await trio.sleep_forever()
         self.tell("READY=1")
-        every = STATUS_EVERY if self.watchdog is None else min(self.watchdog / 2, STATUS_EVERY)
         while True:
             self.tell("WATCHDOG=1", f"STATUS={status()[:MOST_STATUS]}")
-            await trio.sleep(every)
+            await trio.sleep(self._every)
+
+    async def wait_for_the_end(self) -> None:
+        """The same while a run that is over counts its results: a stop may take as long as that does."""
+        while True:
+            self.tell("WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(EXTENSION * 1e6)}", "STATUS=counting the results")
+            await trio.sleep(self._every)
+
+    @property
+    def _every(self) -> float:
+        return STATUS_EVERY if self.watchdog is None else min(self.watchdog / 2, STATUS_EVERY)

@@ -26,6 +26,7 @@ from controller.journal import Append, Journal
 from controller.records import Prompt, Result, dump_result
 from controller.settings import Settings
 from controller.sources import ReadChunk, Source
+from controller.store import Store
 from controller.telemetry import Exit, Stop, Tally
 from controller.upstream import Upstream
 from policies.contract import JSON
@@ -66,17 +67,17 @@ def run_virtual(
     settings: Settings,
     *,
     done: Container[bytes] = frozenset(),
-    append: Append | None = None,
+    store: Store | None = None,
     defaults: Mapping[str, JSON] = SIM_DEFAULTS,
     meddle: Meddle = nothing,
 ) -> VirtualRun:
     """Run the daemon over `lines` against `provider` until it ends; deterministic in settings.seed and its inputs.
 
-    append: where results go, without a thread; OSError as a disk raises it. Without one they are in the VirtualRun.
+    store: where results go; its journal's `append` needs no thread. Without one they are in the VirtualRun.
     """
     make_deterministic(settings.seed)
     clock = trio.testing.MockClock(autojump_threshold=0)
-    return trio.run(_Virtual(lines, provider, settings, done, append, dict(defaults), meddle).main, clock=clock)
+    return trio.run(_Virtual(lines, provider, settings, done, store, dict(defaults), meddle).main, clock=clock)
 
 
 def make_deterministic(seed: int) -> None:
@@ -96,7 +97,7 @@ class _Virtual:
     provider: Provider
     settings: Settings
     done: Container[bytes]
-    append: Append | None
+    store: Store | None
     defaults: dict[str, JSON]
     meddle: Meddle
 
@@ -105,7 +106,7 @@ class _Virtual:
         written_at: list[float] = []
         decisions: list[str] = []
         intake = Intake(identities=Identities(), done=self.done)
-        journal = Journal(name="memory", append=self.append or _appender(written))
+        store = self.store or Store(Journal(name="memory", append=_appender(written)))
         tally, stop = Tally(), Stop()
 
         async def read(
@@ -115,7 +116,7 @@ class _Virtual:
             await read_prompts([source], intake, accept_prompt, accept_result)
 
         async def write(results: list[Result]) -> None:
-            await journal.write([dump_result(result) for result in results])
+            await store.write([dump_result(result) for result in results], results)
             intake.written(results)
             written_at.extend(trio.current_time() - started_at for _ in results)
 
@@ -134,6 +135,7 @@ class _Virtual:
                 defaults=self.defaults,
                 tally=tally,
                 stop=stop,
+                underway=store.underway,
             )
             code = await serve(parts)
             nursery.cancel_scope.cancel()

@@ -49,6 +49,7 @@ LADDER: tuple[tuple[str, ...], ...] = (
     ("controller.limiter", "controller.dialects.*", "controller.lines", "simulations.profile", "simulations.provider"),
     ("controller.waiters", "controller.identity", "controller.repair", "controller.telemetry", "controller.stderr"),
     ("controller.continued", "controller.emission", "controller.rescue", "controller.half"),
+    ("controller.output",),
     (
         "controller.gate",
         "controller.journal",

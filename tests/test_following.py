@@ -13,7 +13,7 @@ import trio
 from command import PATIENCE, ids, results, start, upstream
 
 from controller import following
-from controller.following import followed
+from controller.following import check_followed, followed
 from controller.intake import Intake, read_prompts
 from controller.records import Prompt, Result
 from controller.sources import Lines
@@ -83,6 +83,65 @@ async def test_half_a_line_at_the_end_of_a_rotated_file_is_not_joined_to_the_new
     await file.has("one", "tw", "three")
 
 
+async def test_files_that_are_rotated_while_the_reading_is_held_up_are_all_read(tmp_path: Path) -> None:
+    path, lines = tmp_path / "p.jsonl", list[bytes]()
+    path.write_text("one\n")
+    async with followed(str(path), LOOK).open() as read:
+        lines.append(await read())
+        for text in ("two\n", "thr", "four\n"):  # a name for each time, and no read meanwhile
+            path.rename(path.with_suffix(f".{text[0]}"))
+            path.write_text(text)
+            await trio.sleep(20 * LOOK)
+        with trio.fail_after(10):
+            while len(lines) < 5:
+                lines.append(await read())
+    assert lines == [b"one\n", b"two\n", b"thr", b"\n", b"four\n"]
+
+
+async def test_a_new_file_that_can_be_read_a_moment_later_only_is_no_trouble(file: Collected) -> None:
+    old = file.path.with_suffix(".1")
+    file.path.rename(old)
+    file.path.symlink_to(file.path)  # can't be opened, not even by root
+    await trio.sleep(5 * LOOK)
+    file.path.unlink()
+    file.path.write_text("three\n")
+    await file.has("one", "tw", "three")
+
+
+async def test_a_new_file_that_can_never_be_read_ends_the_reading(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text("one\n")
+
+    async def read_on() -> None:
+        async with followed(str(path), LOOK).open() as read:
+            assert await read() == b"one\n"
+            path.rename(path.with_suffix(".1"))
+            path.symlink_to(path)
+            await read()
+
+    with trio.fail_after(10), pytest.raises(OSError, match="symbolic links"):
+        await read_on()
+
+
+async def test_a_file_that_is_not_there_yet_is_waited_for(tmp_path: Path, nursery: trio.Nursery) -> None:
+    path = tmp_path / "p.jsonl"
+    check_followed(str(path))
+    collected = Collected(path)
+    nursery.start_soon(collected.run)
+    await trio.sleep(5 * LOOK)
+    path.write_text("one\n")
+    await collected.has("one")
+    add(path, "two\n")
+    await collected.has("one", "two")
+
+
+@pytest.mark.parametrize("name", ["nowhere/p.jsonl", "", "p.jsonl/", "loop"])
+def test_a_file_that_can_never_appear_is_told_at_once(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(ValueError, match=r"cannot read|is a directory"):
+        check_followed(f"{tmp_path}/{name}")
+
+
 async def test_a_file_that_is_cut_is_read_from_its_beginning(file: Collected) -> None:
     os.truncate(file.path, 0)
     await file.has("one", "tw")
@@ -129,7 +188,7 @@ async def test_one_file_that_fails_ends_the_reading_of_all(tmp_path: Path) -> No
     async def accept(what: object) -> None:
         pytest.fail(f"{what}")
 
-    sources = [followed(str(tmp_path / name), LOOK) for name in ("a", "missing")]
+    sources = [followed(str(tmp_path / name), LOOK) for name in ("a", "missing/b")]
     with trio.fail_after(10), pytest.raises(FileNotFoundError):
         await read_prompts(sources, Intake(), accept, accept, at_once=True)
 

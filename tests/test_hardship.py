@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command import PATIENCE, ids, results, run, start, upstream, write_prompts
+from command import PATIENCE, ids, results, run, start, statistics, upstream, write_prompts
 
 SLOW_UPSTREAM = "steady?rate=40&burst=40&latency=0.02&words=3"
 pytestmark = pytest.mark.slow
@@ -88,6 +88,21 @@ def test_a_disk_that_fills_up_stops_the_run_resumably_and_no_line_is_torn(tmp_pa
         assert 0 < len(whole) < 200
         subprocess.run(["mount", "-o", "remount,size=1m", str(disk)], check=True)
         resumed(prompts, out, 200)
+
+
+def test_a_run_that_has_no_room_for_a_result_sends_nothing(tmp_path: Path) -> None:
+    prompts, out = write_prompts(tmp_path / "p.jsonl", 3), tmp_path / "r.jsonl"
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    with upstream() as url:
+        process = start(prompts, "--base-url", url, "-o", out, *PACE, preexec_fn=limit)
+        errors = closing(process)
+        assert statistics(url)["attempts"] == 0
+    assert process.returncode == 5, errors
+    assert "File too large; nothing was sent" in errors
+    resumed(prompts, out, 3)
 
 
 def test_a_file_that_may_grow_no_further_stops_the_run_resumably(tmp_path: Path) -> None:

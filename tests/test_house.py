@@ -1,13 +1,13 @@
 """The law of the house: one line, one result, whatever happens to upstream, disk and process.
 
-A life of a run is the whole daemon in virtual time over a real results file; it ends at random by a signal, by a disk
-that fails in the middle of a line, or by being killed, and the next life repairs the file and goes on.
+A life of a run is the whole daemon in virtual time over its real files, journal, recount and note of what is under way;
+it ends at random by a signal, by a disk that is full in the middle of a line, or by being killed, and the next life
+repairs the files and goes on.
 TIDEGATE_SEED=123 pytest tests/test_house.py replays a seed; TIDEGATE_SEEDS=2000 with -m slow tries many.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import random
@@ -16,14 +16,16 @@ from pathlib import Path
 
 import pytest
 import trio
+from disks import largest_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.durable import write_all
 from controller.proof import prove
-from controller.repair import Ledger, look, prepare
+from controller.repair import Ledger, look
 from controller.settings import Settings
+from controller.store import Store
 from controller.telemetry import Exit, Stop
+from controller.underway import Underway
 from simulations.profile import load_profile
 from simulations.provider import Provider
 from simulations.virtual import Meddle, VirtualRun, run_virtual
@@ -60,13 +62,14 @@ def profile_of(rng: random.Random) -> str:
     )
 
 
-def end_at(moment: float, rng: random.Random) -> Meddle:
-    """A signal that drains for a while, or a kill."""
+def end_at(moment: float, rng: random.Random, provider: Provider, in_flight: list[int]) -> Meddle:
+    """A signal that drains for a while, or a kill, which notes what was in flight."""
     patience, kill = rng.choice([0.0, 1.0, 100.0]), rng.random() < 0.4
 
     async def meddle(stop: Stop) -> None:
         await trio.sleep(moment)
         if kill and moment < LAST:
+            in_flight.append(int(str(provider.statistics()["in_flight"])))
             raise KilledError
         stop.ask(Exit.TERMINATED, "SIGTERM")
         await trio.sleep(patience)
@@ -75,40 +78,71 @@ def end_at(moment: float, rng: random.Random) -> Meddle:
     return meddle
 
 
-class Disk:
-    """A results file, written without threads, that fails after some writes in the middle of one."""
+def opened(path: Path, rng: random.Random, writes: int | None) -> Store:
+    """The files of a run, written without threads. After so many writes the disk is full in the middle of one."""
+    store, left = Store.open(Settings(output=str(path))), iter(range(1000 if writes is None else writes))
+    output = store.journal._output
+    assert output is not None
 
-    def __init__(self, path: Path, rng: random.Random, writes: int | None) -> None:
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        self.ledger = prepare(self.fd, str(path))
-        self.rng, self.left = rng, writes
-
-    async def append(self, data: bytes) -> None:
+    async def append(data: bytes) -> None:
         await trio.lowlevel.checkpoint()
-        if self.left == 0:
-            write_all(self.fd, data[: self.rng.randint(0, len(data))])
-            raise OSError(errno.ENOSPC, "No space left on device")
-        self.left = None if self.left is None else self.left - 1
-        write_all(self.fd, data)
+        if next(left, None) is not None:
+            output.append_now(data)
+            return
+        with largest_file(os.fstat(output.fd).st_size + rng.randrange(len(data))):
+            output.append_now(data)
 
-    def close(self) -> None:
-        os.close(self.fd)
+    store.journal.append = append
+    return store
+
+
+def killed(store: Store) -> None:
+    """The process is gone, and leaves everything as it is."""
+    store.journal.close()
+    assert store.underway is not None
+    assert store.underway._fd is not None
+    os.close(store.underway._fd)
 
 
 def one_life(lines: list[bytes], profile: str, path: Path, moment: float, rng: random.Random) -> VirtualRun | None:
     """The run, None if it was killed."""
     seed = rng.randrange(1 << 32)
-    disk = Disk(path, rng, rng.choice([None, None, rng.randint(0, 10)]) if moment < LAST else None)
+    store = opened(path, rng, rng.choice([None, None, rng.randint(0, 10)]) if moment < LAST else None)
+    assert store.underway is not None
+    lost, earlier = len(store.underway.lost), store.journal.ledger.answered
+    assert not any(key in earlier for key in store.underway.lost), "what has its answer is not paid again"
     # Where nine of ten attempts fail, a quarter of an hour without success is no reason to end the story.
     chosen = Settings(seed=seed, max_in_flight=rng.randint(1, 8), most_alike=0, give_up_after=1e6)
-    provider, meddle = Provider(load_profile(profile), seed=seed), end_at(moment, rng)
+    provider, in_flight = Provider(load_profile(profile), seed=seed), list[int]()
+    meddle = end_at(moment, rng, provider, in_flight)
+    known = frozenset(key for key, _ in store.journal.ledger.keys)
+    out = None
     try:
-        return run_virtual(lines, provider, chosen, done=disk.ledger.keys, append=disk.append, meddle=meddle)
+        out = run_virtual(lines, provider, chosen, done=known, store=store, meddle=meddle)
     except* KilledError:
-        pass
-    finally:
-        disk.close()
-    return None
+        killed(store)
+    if out is not None:
+        end(store, out, path)
+    left = Underway.open(str(path), look(str(path)))
+    most = sum(in_flight) if out is None else 2 * chosen.max_in_flight  # cut off, or answered and not to be written
+    assert len(left.lost) <= lost + most, "a crash costs at the most what was in flight"
+    left.close(complete=False)
+    return out
+
+
+def end(store: Store, out: VirtualRun, path: Path) -> None:
+    """As a run closes its files, and what the next one finds."""
+    with store:
+        ledger = store.journal.recount()
+        assert ledger is not None
+        proof = prove(out.intake, out.tally, ledger)
+        store.complete = out.exit in (Exit.OK, Exit.SOME_FAILED)
+        assert proof.missing == proof.double == 0, proof
+        assert proof.pending == 0 or not store.complete
+    now = look(str(path))
+    assert sorted(key for key, _ in now.keys) == sorted(key for key, _ in ledger.keys), "the recount is what is there"
+    assert (now.damaged, now.torn_bytes) == (0, 0), "what a full disk cut is cut back"
+    assert not store.complete or os.listdir(path.parent) == [path.name], "nothing is left of a run that is complete"
 
 
 def house(seed: int, make_path: Callable[[], Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def throttled(out: Path) -> int:
 
 def span(stderr: str) -> float:
     """Seconds of the run, from its closing line."""
-    return float(stderr.split("; ")[-1].split(" s")[0])
+    return float(re.findall(r"([\d.]+) s$", stderr, re.MULTILINE)[-1])
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ SHORT = 0.5  # of the assumed period; what is not clearly shorter is left as it 
 SLACK = 1.0  # s; resets come in whole seconds, rounded up
 USED = 0.5  # of the limit; where more is in use the told limit is one for the assumed period
 VAGUE = 0.1  # of the learnt period; a limit spread over that much more than its period loses as much
-DOUBT = 1.25  # times the period after each refusal
+DOUBT = 1.25  # times the period after each block
 
 
 def learn_period(seen: Period, assumed: float, sent_at: float, limit: float, remaining: float, reset: float) -> float:

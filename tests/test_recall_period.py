@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.recall_period import LOOKS, doubt_period, is_vague, learn_period
 from policies.recall_state import Period
+from simulations.closed_loop import simulate_policy
+from simulations.scenario_files import load_scenario
 
 MINUTE = 60.0
 GAPS = st.lists(st.floats(0.05, 20.0), min_size=5, max_size=80)
@@ -84,3 +87,13 @@ def test_a_short_period_is_vague_where_looks_are_far_apart() -> None:
     assert not is_vague(Period())
     assert is_vague(Period(length=1.3, unsure=0.3))
     assert not is_vague(Period(length=10.3, unsure=0.3))
+
+
+def test_a_limit_a_second_is_measured_where_resets_do_not_tell_what_it_is_for() -> None:
+    scenario = evolve(load_scenario("window_one_second"), duration=600.0)
+    figures = simulate_policy(scenario, "recall", "headers", seed=0)
+    begun, refused = figures["first_five_minutes"], figures["refused"]
+    assert begun is not None
+    assert refused is not None
+    assert begun >= 82.0, "under 80 where the resets alone are waited for, span by span"
+    assert refused <= 1.0

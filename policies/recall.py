@@ -9,8 +9,9 @@ the rate of a bucket. Hence
     START      slow start until the first refusal
     SEARCH     between a rate that held and one that did not, until two refusals measure a bucket
     CRUISE     at (1 - margin) * learned_limit; slower for a minute while a log is still full of a burst
-    PROBE      once in probe_cost / (refused_share * rate) seconds: in the last seconds of a window whose turn is
-               known, which is conclusive at once; elsewhere up to 1.4 periods at probe_step above the limit
+    PROBE      once in probe_cost / (refused_share * rate) seconds, more rarely where the limit has stood for long: in
+               the last seconds of a window whose turn is known, which is conclusive at once; elsewhere up to 1.4
+               periods at probe_step above the limit
     CLIMB      the probe survived: exponential growth until refused
     CONTEND    three refusals below the limit: others share it; additive increase ~ sqrt(rate), cut by 0.85
 

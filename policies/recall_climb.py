@@ -21,6 +21,8 @@ LEAVING, LEAST_ECHO = 5.0, 0.2  # s ahead that a full log is looked at; of the c
 SHORTEST_WAIT, LONGEST_WAIT = 45.0, 2400.0  # s between probes
 TIMED_WAIT = 1.25  # periods between probes that end with the window, at least
 LOST_SHARE = 0.016  # of the time, that blocks of refused probes may cost
+STEADY = 0.03  # a limit that moves less than this has stood
+OLD, RARER = 20.0, 1.6  # periods; a limit that has stood longer is probed more rarely the older it is, by at most this
 OUTGROWN = 1.25  # CONTEND: this far above the remembered limit there are no others any more
 CRUISE = Phase.CRUISE  # at hand: Python 3.11 takes a call of its own to look a member of an enum up
 
@@ -66,12 +68,20 @@ def cruise(state: State, options: RecallOptions, *, fresh: bool = False) -> None
     assert state.limit is not None
     state.phase, state.reason = Phase.CRUISE, Reason.INCREASE
     state.rate = state.limit if fresh else (1 - options.margin) * state.limit
-    wait = state.probe_cost / (options.refused_share * max(state.rate, 1e-9))
+    wait = state.probe_cost / (options.refused_share * max(state.rate, 1e-9)) * _age(state, options)
     wait = max(wait, state.probe_loss / LOST_SHARE)
     longest = LONGEST_WAIT / 2.0 ** max(TRUSTED - state.trust, 0)
     shortest = TIMED_WAIT * options.period if is_timed(state, options) else SHORTEST_WAIT
     wait = min(max(wait, shortest), longest)
     state.probe_at = state.now + wait * (0.8 + 0.4 * state.jitter())
+
+
+def _age(state: State, options: RecallOptions) -> float:
+    """How much rarer probes are because the limit has stood for long: what lasted will last."""
+    assert state.limit is not None
+    if abs(state.limit - state.stood) > STEADY * state.stood:
+        state.stood, state.stood_since = state.limit, state.now
+    return min(max((state.now - state.stood_since) / (OLD * options.period), 1.0), RARER)
 
 
 def _stay_or_probe(state: State, options: RecallOptions, *, fresh: bool) -> None:

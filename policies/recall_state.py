@@ -118,6 +118,8 @@ class State:
     probed_from: float = NEVER  # PROBE at the end of a window: when that began
     probe_cost: float = 1.6  # 429s that a refused probe costs, on average
     trust: int = TRUSTED  # probes that confirmed the limit; a limit of which little is known is probed sooner
+    stood: float = 0.0  # units/s; about where the limit has been
+    stood_since: float = NEVER  # without moving much
     probe_loss: float = 0.0  # s of sending that a refused probe costs where its block is no window's rest
     first_at: float | None = None  # the first admission
     echo_until: float = NEVER  # a log may be full of an earlier burst until then

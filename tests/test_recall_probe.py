@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
+from itertools import pairwise
+
 import pytest
 from recall_sender import START, Sender
 
 from policies.contract import Hints
 from policies.recall_state import Phase
-from simulations.quota import FixedWindow
+from simulations.quota import FixedWindow, Gcra
 from simulations.steps import Steps
 
 TURN = 17.0  # s after the start, and every minute again
@@ -51,6 +54,21 @@ def test_a_probe_that_is_not_filled_in_time_proves_nothing() -> None:
     sender.now += 30  # nothing to send until the window has turned
     sender.accept(sender.admit())
     assert (sender.phase, sender.limit) == (Phase.CRUISE, limit)
+
+
+def gaps(refusals: list[float], since: float, until: float) -> list[float]:
+    """Seconds between blocks within a span."""
+    inside = [at for at in refusals if since <= at < until]
+    return [gap for gap in (after - before for before, after in pairwise(inside)) if gap > 10]
+
+
+def test_a_limit_that_has_stood_for_long_is_probed_more_rarely_and_one_that_moved_as_often_as_at_first() -> None:
+    sender, hour = Sender(), 3600.0
+    sender.run_against(4 * hour, Gcra(Steps(((0.0, 2.0), (START + 2 * hour, 3.0))), burst=2.0))
+    spans = ((hour, 2 * hour), (2 * hour + 300, 2 * hour + 1200), (3 * hour, 4 * hour))
+    stood, moved, stood_again = (statistics.mean(gaps(sender.refusals, *span)) for span in spans)
+    assert 1.25 * moved < stood_again < 1.7 * moved
+    assert stood_again < stood < 1.6 * stood_again  # of the slower limit; the budget is a share of what is sent
 
 
 # -- room that headers show

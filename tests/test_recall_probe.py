@@ -6,7 +6,7 @@ import statistics
 from itertools import pairwise
 
 import pytest
-from recall_sender import START, Sender
+from recall_sender import START, Sender, asks
 
 from policies.contract import Hints
 from policies.recall_state import Phase
@@ -69,6 +69,18 @@ def test_a_limit_that_has_stood_for_long_is_probed_more_rarely_and_one_that_move
     stood, moved, stood_again = (statistics.mean(gaps(sender.refusals, *span)) for span in spans)
     assert 1.25 * moved < stood_again < 1.7 * moved
     assert stood_again < stood < 1.6 * stood_again  # of the slower limit; the budget is a share of what is sent
+
+
+def test_a_limit_whose_probe_survives_has_not_stood_even_if_it_comes_out_where_it_was() -> None:
+    sender, quota, hour = Sender(), Gcra(Steps.constant(2.0), burst=2.0), 3600.0
+    sender.run_against(hour, quota)
+    state, limit = sender.policy.state, sender.limit
+    assert sender.now - START - 300 < state.now - state.stood_since
+    while state.phase is not Phase.CLIMB:
+        sender.run(sender.now - START + 1, lambda now: state.phase is Phase.PROBE or asks(quota, now))
+    sender.run_against(hour + 600, quota)
+    assert (sender.phase, sender.limit) == (Phase.CRUISE, pytest.approx(limit, rel=0.03))
+    assert state.now - state.stood_since < 600
 
 
 # -- room that headers show

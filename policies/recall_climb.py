@@ -69,7 +69,7 @@ def cruise(state: State, options: RecallOptions, *, fresh: bool = False) -> None
     assert state.limit is not None
     state.phase, state.reason = Phase.CRUISE, Reason.INCREASE
     state.rate = state.limit if fresh else (1 - options.margin) * state.limit
-    wait = state.probe_cost / (options.refused_share * max(state.rate, 1e-9)) * _age(state, options)
+    wait = state.probe_cost / (options.refused_share * max(state.rate, 1e-9)) * _rarer(state, options)
     wait = max(wait, state.probe_loss / LOST_SHARE)
     longest = LONGEST_WAIT / 2.0 ** max(TRUSTED - state.trust, 0)
     shortest = TIMED_WAIT * options.period if is_timed(state, options) else SHORTEST_WAIT
@@ -77,8 +77,8 @@ def cruise(state: State, options: RecallOptions, *, fresh: bool = False) -> None
     state.probe_at = state.now + wait * (0.8 + 0.4 * state.jitter())
 
 
-def _age(state: State, options: RecallOptions) -> float:
-    """How much rarer probes are because the limit has stood for long: what lasted will last."""
+def _rarer(state: State, options: RecallOptions) -> float:
+    """Note where the limit stands, and say how much rarer probes are because it stood for long: what lasted will last."""
     assert state.limit is not None
     if abs(state.limit - state.stood) > STEADY * state.stood:
         state.stood, state.stood_since = state.limit, state.now

@@ -78,7 +78,7 @@ def cruise(state: State, options: RecallOptions, *, fresh: bool = False) -> None
 
 
 def _rarer(state: State, options: RecallOptions) -> float:
-    """Note where the limit stands, and say how much rarer probes are because it stood for long: what lasted will last."""
+    """Note where the limit stands; how much rarer probes are because it stood for long: what lasted will last."""
     assert state.limit is not None
     if abs(state.limit - state.stood) > STEADY * state.stood:
         state.stood, state.stood_since = state.limit, state.now

@@ -12,10 +12,14 @@ from attrs import field, frozen
 
 from policies.recall_block import counted, looks_like_a_window, shut_for
 from policies.recall_probe import SURE_WINDOWS
-from policies.recall_state import Block, Phase, RecallOptions, State
+from policies.recall_state import ENOUGH, NEVER, Block, Phase, RecallOptions, State
 from policies.recall_turn import agrees, turn_span
 
 RENEWAL = 300.0  # s; older ends of blocks measure another limit
+NARROW = 1.25  # bounds of a bucket's rate this close need no more caution
+AGAIN = 1.2  # of the first window's count
+LESS, SMALL_CUT = 0.96, 0.7  # of the limit: when nothing measures it; at most, when the count is small
+DEEPEST_CUT = 0.2  # of the limit, in one epoch; whatever was measured may be wrong once
 
 
 @frozen(kw_only=True)
@@ -85,3 +89,42 @@ def _pair(state: State, block: Block) -> tuple[float, float]:
     count = state.log.accepted_until(block.sent_at) - state.searched_mark
     busy = max(elapsed - state.searched_idle, 1e-3)  # while blocked the bucket may have been full and have spilled
     return (max(count - 1, 0.0) / elapsed, (count + 1) / busy)
+
+
+def is_brief(state: State, options: RecallOptions, found: Evidence) -> bool:
+    """More was accepted than up to the first window's end, and yet this one opened before its period was over.
+
+    Beside others the first count is only a share, but then the window is shut until its period is over; a log is as
+    full at every refusal.
+    """
+    early = state.young_until != NEVER and found.ended_at < state.young_until + options.period
+    return early and found.count > AGAIN * state.young_count + 2
+
+
+def is_young(state: State, options: RecallOptions, found: Evidence) -> bool:
+    """It turned before a whole period was over: by chance, or because its own is shorter."""
+    return state.first_at is not None and found.ended_at - state.first_at < options.period
+
+
+def bracket(state: State, found: Evidence) -> tuple[float, float]:
+    """Between what rates the limit of a bucket lies; it would have had a token within 1 / limit."""
+    block, shut = found.block, 0.0 if state.brief else shut_for(found.block)  # a window is shut whatever its rate
+    high = min(block.rate, (1 + block.owed) / shut) if shut > 0 else block.rate
+    if block.phase is not Phase.SEARCH:
+        return 0.0, high
+    if state.low:
+        return min(state.low, high), high  # below the limit the bucket spilled, so two refusals measure nothing
+    return min(found.pair[0], high), min(found.pair[1], high)
+
+
+def reduced(limit: float, full: float, found: Evidence) -> float:
+    """The limit after a refusal below it; full: what a period holds of it."""
+    if found.windowlike:
+        return max(min(limit, found.estimate), found.least, DEEPEST_CUT * limit)
+    if found.count >= ENOUGH and found.pair[1] <= NARROW * found.pair[0]:
+        return min(limit, sum(found.pair) / 2)
+    if found.count >= ENOUGH:
+        return LESS * min(limit, max(found.estimate, found.pair[0]), found.pair[1])
+    if found.count > full - 0.5:
+        return limit  # as much as fits; of so few, one that comes early is refused
+    return max(SMALL_CUT * limit, min(LESS * limit, found.estimate))

@@ -131,7 +131,7 @@ class State:
     clears: list[list[float]] = field(factory=list)  # [instant, accepted by then] of the ends of short blocks
     windows: int = 0  # 0..3: lately blocks lasted as windows do
     brief: bool = False  # windows are much shorter than a period, and so are treated as buckets are
-    young_until: float = NEVER  # the first window turned over then, before a whole period had passed, and
+    young_until: float = NEVER  # the first window was shut until then at least, not for a whole period, and
     young_count: float = 0.0  # had accepted this much
     turn: Turn = field(factory=Turn)
     block: Block | None = None

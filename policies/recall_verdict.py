@@ -11,7 +11,17 @@ from __future__ import annotations
 from policies.contract import Reason
 from policies.recall_block import shut_for
 from policies.recall_climb import ECHO_PERIODS, cruise, follow_echo
-from policies.recall_evidence import RENEWAL, Evidence, weigh
+from policies.recall_evidence import (
+    DEEPEST_CUT,
+    LESS,
+    RENEWAL,
+    Evidence,
+    bracket,
+    is_brief,
+    is_young,
+    reduced,
+    weigh,
+)
 from policies.recall_share import CROWD, LEAST, contend, count_unexpected, settle, told
 from policies.recall_state import ENOUGH, NEVER, RANDOM, TRUSTED, Block, Phase, RecallOptions, State
 from policies.recall_turn import learn_turn
@@ -21,16 +31,12 @@ LONGEST_LOSS = 5.0  # s that one block may count for
 FEW = 5  # acceptances; even the smallest window lets as many in before it refuses again
 STUBBORN = 5  # refused probes of one block; a bucket of two a minute would have had a token for one of them
 MANY = 60  # units; so large a count is not the same twice by chance
-NARROW = 1.25  # bounds of a bucket's rate this close need no more caution
 SETTLED = 1.15  # bounds of a bucket's rate this close are a measurement
 DEEP = 0.7  # of the limit; a cut below it that the server did not announce is tested at once
 PAIR = 30.0  # s; refusals closer than this are of one fall of the limit, or of one burst in a log
 SHORTEST_PROBE = 6.0  # s; one that is refused sooner met something else, unless a second attempt is too much
 SMALL_TRUST = 4  # confirmations that the count of a small window is worth
-BRIEF, AGAIN = 0.75, 1.2  # periods, less what the end of a block may be late; of the first window's count
 LONG = 0.35  # periods; a block this long is of no brief window
-LESS, SMALL_CUT = 0.96, 0.7  # of the limit: when nothing measures it; at most, when the count is small
-DEEPEST_CUT = 0.2  # of the limit, in one epoch; whatever was measured may be wrong once
 FIRST_GUESS = 0.6  # of the rate at which slow start met a bucket: a burst of a second's worth gives 0.5
 CLIMB_GUESS = 0.8  # of the rate at which a climb met one; it is slower
 
@@ -120,23 +126,24 @@ def _overshot(state: State, options: RecallOptions, found: Evidence) -> None:
     """The rate was rising, so the limit lies below it."""
     block = found.block
     if found.windowlike:
-        if block.phase is Phase.START and found.count >= ENOUGH and _is_young(state, options, found):
-            state.limit, state.rate, state.phase = found.estimate, found.estimate, Phase.CLIMB
-            state.young_until, state.young_count = found.ended_at, found.count
+        if block.phase is Phase.START and found.count >= ENOUGH and is_young(state, options, found):
+            _climb_on(state, found)
             return
-        if _is_brief(state, options, found):
+        if is_brief(state, options, found):
             state.brief, state.windows, state.searched_from = True, 0, NEVER
             _search(state, CLIMB_GUESS * block.rate, block.rate)
             return
         # Somebody else's full bucket may look like a small window to a newcomer.
         state.trust = TRUSTED if found.count >= ENOUGH else SMALL_TRUST
+        level = state.level
         settle(state, options, found.estimate)
+        state.level = level  # a climb that tested a deep cut and was refused made nothing expected
         return
     if state.searched_from != NEVER and found.count >= MANY and abs(found.count - state.searched_count) <= 1.5:
         state.limit = found.estimate  # a log is as full at every refusal
         _echo(state, options)
         return
-    low, high = _bracket(state, found)
+    low, high = bracket(state, found)
     long = state.searched_from != NEVER and block.sent_at - state.searched_from > options.period / 2
     if block.phase is Phase.SEARCH and (high <= SETTLED * low or (long and not state.low)):
         state.trust = TRUSTED if found.count >= ENOUGH else 0
@@ -150,36 +157,17 @@ def _overshot(state: State, options: RecallOptions, found: Evidence) -> None:
         _search(state, (FIRST_GUESS if block.phase is Phase.START else CLIMB_GUESS) * block.rate, high)
 
 
-def _is_brief(state: State, options: RecallOptions, found: Evidence) -> bool:
-    """More was accepted since the first window turned over than fits into one, and yet it opened before its end.
-
-    Beside others the first count is only a share, but then the window is shut until its period is over.
-    """
-    again = state.log.accepted(state.young_until, found.block.sent_at)
-    early = found.ended_at - state.young_until < BRIEF * options.period
-    return early and again > AGAIN * state.young_count + 2
-
-
-def _is_young(state: State, options: RecallOptions, found: Evidence) -> bool:
-    """It turned before a whole period was over: by chance, or because its own is shorter."""
-    return state.first_at is not None and found.ended_at - state.first_at < options.period
+def _climb_on(state: State, found: Evidence) -> None:
+    """From what such a window let in, as fast as it turned; that a period holds no more of it is not said."""
+    state.limit, state.phase = found.estimate, Phase.CLIMB
+    state.rate = max(found.estimate, FIRST_GUESS * found.count / (found.ended_at - (state.first_at or 0.0)))
+    state.young_until, state.young_count = found.block.sent_at + shut_for(found.block), found.count
 
 
 def _search(state: State, rate: float, high: float) -> None:
     state.phase, state.survived, state.stepped_at = Phase.SEARCH, 0.0, state.now
     state.high = max(high, LEAST)
     state.rate = min(max(rate, LEAST), state.high)
-
-
-def _bracket(state: State, found: Evidence) -> tuple[float, float]:
-    """Between what rates the limit of a bucket lies; it would have had a token within 1 / limit."""
-    block, shut = found.block, 0.0 if state.brief else shut_for(found.block)  # a window is shut whatever its rate
-    high = min(block.rate, (1 + block.owed) / shut) if shut > 0 else block.rate
-    if block.phase is not Phase.SEARCH:
-        return 0.0, high
-    if state.low:
-        return min(state.low, high), high  # below the limit the bucket spilled, so two refusals measure nothing
-    return min(found.pair[0], high), min(found.pair[1], high)
 
 
 def _expected(state: State, options: RecallOptions, found: Evidence) -> bool:
@@ -212,38 +200,26 @@ def _unexpected(state: State, options: RecallOptions, found: Evidence) -> None:
         state.limit = max(LESS * state.limit, LEAST)
         cruise(state, options)
         return
+    full, since = options.period * state.limit, found.block.sent_at - state.searched_from
+    logs = not state.windows and not found.windowlike and found.count >= ENOUGH
+    as_full = logs and not PAIR < since < RENEWAL and abs(found.count - full) <= max(1.5, 0.004 * full)
+    if as_full and found.block.phase is not Phase.CONTEND:
+        _echo(state, options)  # says nothing of others, however often it comes
+        return
     crowded = count_unexpected(state, options) >= CROWD
     if crowded or found.block.phase is Phase.CONTEND:
         contend(state, options, found)
-        return
-    full, since = options.period * state.limit, found.block.sent_at - state.searched_from
-    logs = not state.windows and not found.windowlike and found.count >= ENOUGH
-    if logs and not PAIR < since < RENEWAL and abs(found.count - full) <= max(1.5, 0.004 * full):
-        _echo(state, options)
         return
     if logs and state.level > 1 and since < PAIR:
         state.low = 0.0  # the limit of a bucket fell: two refusals in a short time already measure it
         _search(state, sum(found.pair) / 2, min(found.pair[1], found.block.rate))
         return
-    limit = _reduced(state.limit, full, found)
+    limit = reduced(state.limit, full, found)
     deep = limit < DEEP * state.limit
     state.limit = max(limit, LEAST)
     cruise(state, options)
     if deep and found.block.shut_until == NEVER and not found.block.owed:
         state.phase = Phase.CLIMB  # a short outage looks the same; what is really shut says so again
-
-
-def _reduced(limit: float, full: float, found: Evidence) -> float:
-    """The limit after a refusal below it; full: what a period holds of it."""
-    if found.windowlike:
-        return max(min(limit, found.estimate), found.least, DEEPEST_CUT * limit)
-    if found.count >= ENOUGH and found.pair[1] <= NARROW * found.pair[0]:
-        return min(limit, sum(found.pair) / 2)
-    if found.count >= ENOUGH:
-        return LESS * min(limit, max(found.estimate, found.pair[0]), found.pair[1])
-    if found.count > full - 0.5:
-        return limit  # as much as fits; of so few, one that comes early is refused
-    return max(SMALL_CUT * limit, min(LESS * limit, found.estimate))
 
 
 def _echo(state: State, options: RecallOptions) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from recall_sender import START, Sender, at_cruise
+from recall_sender import START, Sender, asks, at_cruise
 
 from policies.contract import LimitedBy, Settled
 from policies.recall_state import Phase
-from simulations.quota import FixedWindow
+from simulations.quota import FixedWindow, SlidingLog
+from simulations.slope import Slope
 from simulations.steps import Steps
 
 
@@ -61,6 +62,34 @@ def test_a_window_of_which_others_leave_more_the_second_time_is_no_brief_one() -
     sender.run(130, passes)
     assert sender.refusals
     assert not sender.policy.state.brief
+
+
+def test_windows_that_others_leave_more_and_less_of_in_turn_are_shared() -> None:
+    """Each deep cut is tested by a climb; that this one is refused is no peace."""
+    sender, taken = Sender(), [0] * 30
+
+    def passes(now: float) -> bool:
+        window = int((now - START + 20) // 60)
+        taken[window] += 1
+        return taken[window] <= (100 if window % 2 else 55)
+
+    sender.run(8 * 60, passes)
+    assert sender.phase is Phase.CONTEND
+
+
+def test_a_server_that_refuses_growth_is_filled_to_four_fifths_from_the_first_five_minutes_on() -> None:
+    """Once its ramp is over it is a log, whose refusals while the ramp leaves it say nothing of others."""
+    sender, log, slope = Sender(), SlidingLog(Steps.constant(600), 60.0), Slope(10.0, 20.0)
+
+    def passes(now: float) -> bool:
+        assert sender.phase is not Phase.CONTEND
+        if slope.ask(now) > 0 or not asks(log, now):
+            return False
+        slope.take(now)
+        return True
+
+    sender.run(300, passes)
+    assert sender.accepted >= 0.8 * 5 * 600
 
 
 def test_a_long_block_ends_the_belief_in_brief_windows() -> None:

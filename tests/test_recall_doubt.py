@@ -7,7 +7,8 @@ from recall_sender import START, Sender, asks, at_cruise
 
 from policies.contract import LimitedBy, Settled
 from policies.recall_state import Phase
-from simulations.quota import FixedWindow, SlidingLog
+from simulations.quota import FixedWindow
+from simulations.sliding_log import SlidingLog
 from simulations.slope import Slope
 from simulations.steps import Steps
 

@@ -12,8 +12,10 @@ the rate of a bucket. Hence
     PROBE      once in probe_cost / (refused_share * rate) seconds, more rarely where the limit has stood for long: in
                the last seconds of a window whose turn is known, which is conclusive at once; elsewhere up to 1.4
                periods at probe_step above the limit
-    CLIMB      the probe survived: exponential growth until refused
-    CONTEND    three refusals below the limit: others share it; additive increase ~ sqrt(rate), cut by 0.85
+    CLIMB      the probe survived, or a count was doubtful (a window that turned early, a deep cut): exponential growth
+               until refused
+    CONTEND    three refusals below the limit that no full log explains: others share it; additive increase
+               ~ sqrt(rate), cut by 0.85
 
 and, across all phases, a block: after a refusal one attempt at a time until one is accepted. The increase of AIMD is
 spent as probes, its decrease is what was measured; CONTEND is AIMD as Chiu and Jain have it, for only that is fair

@@ -45,7 +45,7 @@ def grow(state: State, options: RecallOptions, busy: float, sent_at: float, *, f
                 case True:
                     state.phase = Phase.CLIMB
                     state.clears.clear()  # they measured the old limit
-                    state.stood = 0.0  # so it was not where it was believed to be
+                    state.stood, state.level = 0.0, 0  # so it was not where it was believed to be, but above
                 case False:
                     cruise(state, options, fresh=fresh)
         case Phase.CLIMB:

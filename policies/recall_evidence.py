@@ -1,4 +1,4 @@
-"""What a block of recall says, before anything is concluded from it: counts, and whether it was a window's.
+"""What a block of recall says, before phase and rate follow: counts, bounds, and whether it was a window's.
 
 A window or log that was shut has accepted its limit within the last period before it opened again. A bucket is empty
 at each refusal, so what it accepted between two refusals is its rate times the time between them.
@@ -92,7 +92,7 @@ def _pair(state: State, block: Block) -> tuple[float, float]:
 
 
 def is_brief(state: State, options: RecallOptions, found: Evidence) -> bool:
-    """More was accepted than up to the first window's end, and yet this one opened before its period was over.
+    """More was accepted in a period than in the first one, and yet the window opened before that one was over.
 
     Beside others the first count is only a share, but then the window is shut until its period is over; a log is as
     full at every refusal.

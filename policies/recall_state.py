@@ -123,6 +123,7 @@ class State:
     probe_loss: float = 0.0  # s of sending that a refused probe costs where its block is no window's rest
     first_at: float | None = None  # the first admission
     echo_until: float = NEVER  # a log may be full of an earlier burst until then
+    burst_until: float = NEVER  # and surely is, of one that outran it by far
     draws: int = 0  # jitter drawn so far
     level: int = 0  # unexpected refusals in a row
     unexpected_at: float = NEVER

@@ -38,6 +38,7 @@ SHORTEST_PROBE = 6.0  # s; one that is refused sooner met something else, unless
 SMALL_TRUST = 4  # confirmations that the count of a small window is worth
 LONG = 0.35  # periods; a block this long is of no brief window
 FIRST_GUESS = 0.6  # of the rate at which slow start met a bucket: a burst of a second's worth gives 0.5
+HARDLY = 0.7  # of the limit; a bucket lets in more between two refusals, so less is a log's, still full of a burst
 CLIMB_GUESS = 0.8  # of the rate at which a climb met one; it is slower
 
 
@@ -135,13 +136,15 @@ def _overshot(state: State, options: RecallOptions, found: Evidence) -> None:
             return
         # Somebody else's full bucket may look like a small window to a newcomer.
         state.trust = TRUSTED if found.count >= ENOUGH else SMALL_TRUST
-        level = state.level
+        level = state.level if block.phase is Phase.CLIMB else 0
         settle(state, options, found.estimate)
         state.level = level  # a climb that tested a deep cut and was refused made nothing expected
         return
     if state.searched_from != NEVER and found.count >= MANY and abs(found.count - state.searched_count) <= 1.5:
         state.limit = found.estimate  # a log is as full at every refusal
         _echo(state, options)
+        if found.pair[1] < HARDLY * state.limit:
+            state.burst_until = state.echo_until
         return
     low, high = bracket(state, found)
     long = state.searched_from != NEVER and block.sent_at - state.searched_from > options.period / 2
@@ -159,9 +162,11 @@ def _overshot(state: State, options: RecallOptions, found: Evidence) -> None:
 
 def _climb_on(state: State, found: Evidence) -> None:
     """From what such a window let in, as fast as it turned; that a period holds no more of it is not said."""
-    state.limit, state.phase = found.estimate, Phase.CLIMB
-    state.rate = max(found.estimate, FIRST_GUESS * found.count / (found.ended_at - (state.first_at or 0.0)))
-    state.young_until, state.young_count = found.block.sent_at + shut_for(found.block), found.count
+    block = found.block
+    turned = max(found.ended_at - (block.sent_at if state.first_at is None else state.first_at), 1.0)
+    state.limit, state.phase = max(found.estimate, LEAST), Phase.CLIMB
+    state.rate = max(state.limit, min(FIRST_GUESS * found.count / turned, block.rate))
+    state.young_until, state.young_count = block.failed_at, found.count
 
 
 def _search(state: State, rate: float, high: float) -> None:
@@ -203,12 +208,15 @@ def _unexpected(state: State, options: RecallOptions, found: Evidence) -> None:
     full, since = options.period * state.limit, found.block.sent_at - state.searched_from
     logs = not state.windows and not found.windowlike and found.count >= ENOUGH
     as_full = logs and not PAIR < since < RENEWAL and abs(found.count - full) <= max(1.5, 0.004 * full)
-    if as_full and found.block.phase is not Phase.CONTEND:
-        _echo(state, options)  # says nothing of others, however often it comes
+    if as_full and state.now < state.burst_until and found.block.phase is not Phase.CONTEND:
+        _echo(state, options)  # known already, so it says nothing of others
         return
     crowded = count_unexpected(state, options) >= CROWD
     if crowded or found.block.phase is Phase.CONTEND:
         contend(state, options, found)
+        return
+    if as_full:
+        _echo(state, options)
         return
     if logs and state.level > 1 and since < PAIR:
         state.low = 0.0  # the limit of a bucket fell: two refusals in a short time already measure it

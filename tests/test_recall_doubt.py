@@ -52,6 +52,41 @@ def test_windows_of_ten_seconds_are_filled_to_nine_tenths() -> None:
     assert sender.accepted - before >= 0.9 * 1200 * 6
 
 
+@pytest.mark.parametrize("offset", [0, 3, 4, 8, 9])
+def test_a_window_that_turned_early_is_climbed_from_as_fast_as_it_turned(offset: float) -> None:
+    """From a sixtieth of what it let in, two minutes would be 58 to 85 % of what they allow."""
+    sender = Sender()
+    sender.run_against(120, FixedWindow(Steps.constant(60), 10.0, offset=START + offset))
+    assert sender.accepted >= 0.9 * 120 * 6
+
+
+@pytest.mark.parametrize("waited", [0.0, 1e-3, 0.5])
+def test_a_window_that_seems_to_turn_at_once_makes_nothing_faster_than_it_was_sent(waited: float) -> None:
+    """Only odd clocks show it; after 25 that the application held back, the rate had never risen."""
+    sender = Sender()
+    for _ in range(25):
+        sender.accept(sender.admit(LimitedBy.APP), limited_by=LimitedBy.APP)
+    before = sender.policy.pace.refill_rate
+    sender.refuse(sender.admit(), retry_after=20.0)
+    sender.now += waited
+    assert 0 < sender.accept(sender.admit()).refill_rate <= before
+
+
+@pytest.mark.parametrize("offset", [12, 14, 16])
+def test_a_retry_after_that_is_always_the_same_makes_no_minute_a_brief_window(offset: float) -> None:
+    """It says that the window is shut when it has turned already."""
+    sender, quota, held_until = Sender(), FixedWindow(Steps.constant(300), 60.0, offset=START + offset), 0.0
+    while (at := max(sender.now, sender.policy.pace.held_until, held_until)) < START + 200:
+        sender.now, permit = at, sender.admit()
+        if asks(quota, at):
+            sender.accept(permit)
+            sender.now += 1 / sender.policy.pace.refill_rate
+        else:
+            held_until = at + 20
+            sender.refuse(permit, retry_after=20.0)
+        assert not sender.policy.state.brief
+
+
 def test_a_window_of_which_others_leave_more_the_second_time_is_no_brief_one() -> None:
     sender, taken = Sender(), [0] * 10
 

@@ -2,7 +2,8 @@
 
 Attempts overtake each other on their way, and a refusal may come after the success of a later attempt. None of that
 is news of the rate, so two orders may end at most one cut apart: where the past ends in a block, a refusal is one more
-failed probe if it comes first, and a cut if a success has ended the block before it.
+failed probe if it comes first, and a cut if a success has ended the block before it. A cut may take two steps, one at
+the refusal and one at the end of its block, which has measured more.
 
 The attempts are limited by the application, so that no success among them raises anything and only cuts are compared.
 From the first refusal on, probes are sent between the answers, and refused: what an old answer may undo is the memory
@@ -11,7 +12,7 @@ of the block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from attrs import frozen
@@ -65,7 +66,7 @@ def _orders(refused: list[bool]) -> SearchStrategy[Disorder]:
 
 @frozen
 class _Ending:
-    """Of one order. before, after: rates; cut: the deepest fall at one event, as a factor."""
+    """Of one order. before, after: rates; cut: the deepest fall at one event or in one block, as a factor."""
 
     before: float
     after: float
@@ -73,7 +74,7 @@ class _Ending:
 
 
 def disturbed(subject: Subject, case: Disorder) -> str | None:
-    """One cut: the deepest fall at one event, or all that the milder order has lost."""
+    """One cut: the deepest fall of the harsher order, or all that the milder one has lost."""
     milder, harsher = sorted((_end(subject, case, order) for order in case.orders), key=lambda end: -end.after)
     one_cut = min(harsher.cut, milder.after / milder.before)
     if harsher.after < (1 - EXACTLY) * one_cut * milder.after:
@@ -86,8 +87,19 @@ def _end(subject: Subject, case: Disorder, order: Sequence[int]) -> _Ending:
     for _ in _past(player, case):
         pass
     before = player.policy.pace.refill_rate
-    cuts = [told.pace.refill_rate / told.before.refill_rate for told in _answers(player, case, order)]
-    return _Ending(before, player.policy.pace.refill_rate, min(cuts))
+    cut = min(_falls(_answers(player, case, order)))  # which plays them
+    return _Ending(before, player.policy.pace.refill_rate, cut)
+
+
+def _falls(answers: Iterable[Told]) -> Iterator[float]:
+    """At each event; at the end of a block together with that at its beginning, not with what fell in between."""
+    first = 1.0
+    for told in answers:
+        fall = told.pace.refill_rate / told.before.refill_rate
+        began, ended = (pace.unresolved_limit is not None for pace in (told.before, told.pace))
+        yield fall * first if began and not ended else fall
+        if ended:
+            first = first if began else fall
 
 
 def _player(subject: Subject, case: Disorder) -> Player:

@@ -47,6 +47,7 @@ MOST_OVER_SENT = 2.2  # slow start never asks for more than this times what was 
 PACED_SLACK = 0.010  # s of saved-up rate; real timers lose 18 % at 1,000/s with none (measured)
 FRESH, HINT = 600.0, 3600.0  # s; a limit learnt more recently is used at once; is approached from a quarter of it
 CREEPS = "after a cut it adds for every busy second: those of bursts add up, and the pauses between take nothing off"
+SLOWLY = "who was cut deeply grows slowly, as the increase is in proportion to the rate, so a lead may last for hours"
 # At hand: Python 3.11 takes a call of its own to look a member of an enum up.
 RATE, SLOW_START, INCREASE = LimitedBy.RATE, Reason.SLOW_START, Reason.INCREASE
 
@@ -72,7 +73,7 @@ class Aimd:
 
     options_class: ClassVar[type] = AimdOptions
     claims: ClassVar[frozenset[str]] = frozenset({"success_never_lowers", "one_cut_per_epoch"})
-    declines: ClassVar[Mapping[str, str]] = {"growth_is_measured_by_what_was_sent": CREEPS}
+    declines: ClassVar[Mapping[str, str]] = {"growth_is_measured_by_what_was_sent": CREEPS, "key_is_shared": SLOWLY}
 
     def __init__(self, options: AimdOptions, *, seed: int, now: float, remembered: Remembered | None = None) -> None:
         del seed, now  # this law has no jitter and counts from its events only

@@ -34,7 +34,7 @@ from typing import ClassVar, Self, assert_never
 
 from attrs import evolve, frozen
 
-from policies.aimd import CREEPS, Aimd, AimdOptions
+from policies.aimd import CREEPS, SLOWLY, Aimd, AimdOptions
 from policies.contract import JSON, Accepted, Admitted, Event, Pace, Refused, Remembered, Settled, Unknown
 from policies.fields import number, number_in, numbers_in, part_of
 
@@ -62,7 +62,7 @@ class Gradient:
 
     options_class: ClassVar[type] = GradientOptions
     claims: ClassVar[frozenset[str]] = frozenset({"success_never_lowers", "one_cut_per_epoch"})
-    declines: ClassVar[Mapping[str, str]] = {"growth_is_measured_by_what_was_sent": CREEPS}
+    declines: ClassVar[Mapping[str, str]] = {"growth_is_measured_by_what_was_sent": CREEPS, "key_is_shared": SLOWLY}
 
     def __init__(
         self, options: GradientOptions, *, seed: int, now: float, remembered: Remembered | None = None

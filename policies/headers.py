@@ -25,7 +25,7 @@ from typing import ClassVar, Self, assert_never
 
 from attrs import frozen
 
-from policies.aimd import CREEPS, PACED_SLACK, Aimd, AimdOptions
+from policies.aimd import CREEPS, PACED_SLACK, SLOWLY, Aimd, AimdOptions
 from policies.allowance import Allowance, Style
 from policies.contract import (
     JSON,
@@ -67,7 +67,7 @@ class Headers:
 
     options_class: ClassVar[type] = HeadersOptions
     claims: ClassVar[frozenset[str]] = frozenset({"one_cut_per_epoch"})
-    declines: ClassVar[Mapping[str, str]] = {"growth_is_measured_by_what_was_sent": CREEPS}
+    declines: ClassVar[Mapping[str, str]] = {"growth_is_measured_by_what_was_sent": CREEPS, "key_is_shared": SLOWLY}
 
     def __init__(self, options: HeadersOptions, *, seed: int, now: float, remembered: Remembered | None = None) -> None:
         self.options = options

@@ -59,6 +59,7 @@ class Mimd:
     declines: ClassVar[Mapping[str, str]] = {
         "refusals_stay_rare": "a share of the rate on every success grows exponentially, soon past any limit again",
         "growth_is_measured_by_what_was_sent": "every success multiplies the rate, however few are sent in how long",
+        "step_up_is_followed": "it follows at once, but where answers take 5 s its holds take a little more than half",
         "key_is_shared": "growth and cut in proportion keep all shares as they are, and chance leaves one with nothing",
     }
 

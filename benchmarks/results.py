@@ -32,7 +32,7 @@ from test_nginx import nginx  # noqa: E402
 PAGE = ROOT / "simulations" / "RESULTS.md"
 SEEDS = 5
 OTHERS = ("## 300 random", "## Recorded traffic", "## nginx")  # titles; all before them are of the scenarios
-RANDOM = ((240, 0), (60, 34744720))  # how many, from which seed; the last ones chosen when tuning had ended
+RANDOM = ((240, 0), (60, 34_744_720))  # how many, from which seed; the last ones chosen when tuning had ended
 
 
 def main() -> int:

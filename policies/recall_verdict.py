@@ -38,8 +38,8 @@ SHORTEST_PROBE = 6.0  # s; one that is refused sooner met something else, unless
 SMALL_TRUST = 4  # confirmations that the count of a small window is worth
 LONG = 0.35  # periods; a block this long is of no brief window
 FIRST_GUESS = 0.6  # of the rate at which slow start met a bucket: a burst of a second's worth gives 0.5
-HARDLY = 0.7  # of the limit; a bucket lets in more between two refusals, so less is a log's, still full of a burst
 CLIMB_GUESS = 0.8  # of the rate at which a climb met one; it is slower
+HARDLY = 0.7  # of the limit; a bucket lets in more between two refusals, so less is a log's, still full of a burst
 
 
 def clear(state: State, options: RecallOptions, sent_at: float, *, fresh: bool) -> None:

@@ -18,6 +18,7 @@ from attrs import define, evolve, field
 from controller.bucket import TokenBucket
 from controller.permits import OTHER, RATE, Booking, Facts, Ledger
 from controller.soundness import sound
+from controller.usage import Usage
 from controller.worth import Worth
 from policies.aimd import Aimd, AimdOptions
 from policies.contract import Admitted, Event, Hints, Pace, Policy, Reason, Remembered
@@ -25,9 +26,6 @@ from policies.words import in_one_line
 
 FLOOR = 1 / 60  # units/s; a higher one is above the smallest real limits (5 per minute) and refuses for ever
 PERIOD = 60.0  # s; what a stated limit is meant for where no period is stated with it
-MEMORY = 20.0  # s of sending that the share of a limit in use is taken from
-BRIEF = 2.0  # s; a few large prompts in a row are no other mix
-LONGEST_UNPROVED = 300.0  # s; where limits take turns all the time a rate must be tried all the same
 LEAST_SAVED = 5.0  # s; with less a few large prompts in a row hold up a dimension that binds on average
 
 
@@ -49,10 +47,8 @@ class AdaptiveBucket:
     tested_at: float | None = None  # when the learned limit was last changed, or all of it in use; None: not by a run
     saved_up: float = 0.0
     late: bool = False
-    _bound_at: float = field(default=float("-inf"), init=False)  # it held an attempt up, lately
-    _idle_at: float = field(default=float("-inf"), init=False)  # another dimension did, and not for a moment only
-    _proved_at: float = field(default=float("-inf"), init=False)  # it was told so as a proof of its rate
     ledger: Ledger = field(factory=Ledger, init=False)
+    usage: Usage = field(factory=Usage, init=False)  # beside other dimensions
     bucket: TokenBucket = field(init=False)
     fault: str | None = field(default=None, init=False)  # how the policy failed; None while it is the one at work
     pace: Pace = field(init=False)  # in force, and sound whatever the policy says
@@ -62,8 +58,6 @@ class AdaptiveBucket:
     _is_timed: bool = field(default=False, init=False)  # it said for how long; else the policy may know better
     worth: float = field(default=1.0, init=False)  # of a reservation, when it is settled
     _weighed: Worth = field(factory=Worth, init=False)
-    _used: float = field(default=0.0, init=False)  # units admitted, forgotten at 1 / MEMORY
-    _used_at: float = field(default=0.0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.floor = min(self.floor, self.ceiling)  # a user's ceiling below the floor wins
@@ -127,39 +121,6 @@ class AdaptiveBucket:
             self.saved_up = max(self.saved_up - too_much, LEAST_SAVED)
             self.bucket.set_pace(rate, self._capacity(self.pace, rate), now)
 
-    def use(self, cost: float, now: float) -> None:
-        """Count an admission, where there are several dimensions to compare."""
-        self._used = self._used_now(now) + self.expected(cost)
-        self._used_at = now
-
-    def binds(self, now: float, period: float) -> bool:
-        """It holds an attempt up; True if it has done so for a whole period, or nothing was proved for very long."""
-        self._bound_at = now
-        mixed = self.pace.learned_limit is not None and self.was_idle(now, period)
-        if mixed and now - self._proved_at < LONGEST_UNPROVED:
-            return False
-        self._proved_at = now
-        return True
-
-    def is_idle(self, now: float) -> bool:
-        """Another dimension holds an attempt up; True if this one has not for a while."""
-        if now - self._bound_at < BRIEF:
-            return False
-        self._idle_at = now
-        return self.pace.learned_limit is not None
-
-    def was_idle(self, now: float, period: float) -> bool:
-        """Another dimension held attempts up in the last period, so that what this one accepted measures nothing."""
-        return now - self._idle_at < period
-
-    def share(self, now: float) -> float | None:
-        """How much of the learned limit is in use; None as long as none is learned."""
-        limit = self.pace.learned_limit
-        return self._used_now(now) / (MEMORY * limit) if limit is not None and 0 < limit < math.inf else None
-
-    def _used_now(self, now: float) -> float:
-        return self._used * math.exp(min(self._used_at - now, 0.0) / MEMORY)
-
     def in_units(self, hints: Hints) -> Hints:
         """What headers tell in requests or LLM tokens, as a policy wants it."""
         if self.headroom < 1.0 and hints.limit is not None and 0 < hints.limit < math.inf:
@@ -175,29 +136,24 @@ class AdaptiveBucket:
 
     def facts(self, booking: Booking, name: str, now: float, in_flight: int) -> Facts:
         """What each event tells of an attempt; name: of this dimension."""
-        return {  # twice as fast as Facts(...), and asked three times for each attempt
-            "now": now,
-            "permit": booking.number,
-            "admitted_at": booking.admitted_at,
-            "cost": booking.cost[name] * self.worth / self.unit,
-            "limited_by": booking.limited_by.get(name, OTHER),
-            "in_flight": in_flight,
-            "refill_rate": self.bucket.refill_rate,
-        }
+        cost, limited_by = booking.cost[name] * self.worth / self.unit, booking.limited_by.get(name, OTHER)
+        return (now, booking.number, booking.admitted_at, cost, limited_by, in_flight, self.bucket.refill_rate)
 
     def tell(self, event: Event) -> Reason | None:
         """Tell the policy and apply its answer; the reason if the pace changed."""
-        before = self.pace
+        before, now = self.pace, event.now  # before anybody could change it
         try:
-            pace = self._ask(event)
+            pace = self.policy.on(event)
+            if pace is not before or self.policy.pace is not pace:
+                self._check(pace)
         except Exception as error:  # a stranger's code: see the top
             self._replace(error, last_good=before)
-            pace = self._ask(event)  # a refusal that was too much for the policy is still a refusal
+            pace = self.policy.on(event)  # a refusal that was too much for the policy is still a refusal
         if event.limited_by is RATE or pace.learned_limit != before.learned_limit:
-            self.tested_at = event.now
+            self.tested_at = now
         if pace is not before or self._restated:
             self._restated = False
-            self._keep(pace, event.now)
+            self._keep(pace, now)
         if self._to_be_told and not isinstance(event, Admitted):  # nobody logs what an admission leads to
             self._to_be_told = False
             return Reason.FALLBACK
@@ -222,14 +178,11 @@ class AdaptiveBucket:
             self.policy, self.fault = policy, None
         self._keep(sound(self.policy.pace), now)
 
-    def _ask(self, event: Event) -> Pace:
-        pace = self.policy.on(event)
-        if pace is not self.pace:
-            sound(pace)
+    def _check(self, pace: Pace) -> None:
+        sound(pace)
         in_force = self.policy.pace
         if in_force is not pace and in_force != pace:
             raise ValueError("its pace is not what it answered last")
-        return pace
 
     def _replace(self, error: Exception, last_good: Pace | None) -> None:
         self.fault = f"{type(self.policy).__name__}: {in_one_line(error)}"

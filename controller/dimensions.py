@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from controller.adaptive import AdaptiveBucket
 from controller.ceiling import Ceiling
 from controller.dormant import Dormant
 from controller.outcome import Throttled
-from controller.permits import RATE, Blocked, Booking, Cost, Wait
-from policies.contract import Hints, LimitedBy, Scope
+from controller.permits import APP, OTHER, RATE, Blocked, Booking, Cost, Wait
+from policies.contract import Event, Hints, LimitedBy, Refused, Scope, Unknown
 
 PERIOD = 60.0  # s; of a stated limit, where no period is stated with it
 UNLEARNED = 0.9  # share of a limit that nobody knows yet, in the dimension that held an attempt back
 LARGER = 1.5  # times the mean cost at earlier refusals; it is hardly by chance that much above them
 SUSPECT = "tokens"
+SILENT = Hints()
 BY_RATE = Blocked.RATE  # at hand, as RATE is
 PARTS = ("input_tokens", "output_tokens")
 
@@ -51,7 +52,7 @@ class Dimensions:
         if not behind:
             return None
         at_ceiling = by_ceiling or self.awake[behind].at_ceiling
-        return Wait(by=BY_RATE, until=now + longest, dimension=behind, at_ceiling=at_ceiling)
+        return Wait(BY_RATE, now + longest, behind, at_ceiling)
 
     def compare(self, limited: dict[str, LimitedBy], now: float) -> None:
         """Of several dimensions, those that did not hold an attempt up were not asked for all they allow.
@@ -63,12 +64,12 @@ class Dimensions:
         if bound is None:
             return
         for name, dimension in self.awake.items():
+            usage, is_learned = dimension.usage, dimension.pace.learned_limit is not None
             if name == bound:
-                if dimension.binds(now, PERIOD):
-                    continue
-                limited[name] = LimitedBy.OTHER
-            elif dimension.is_idle(now):
-                limited[name] = LimitedBy.APP
+                if not usage.binds(now, PERIOD, is_learned=is_learned):
+                    limited[name] = OTHER
+            elif usage.idles(now) and is_learned:
+                limited[name] = APP
 
     # -- what is booked
 
@@ -78,7 +79,7 @@ class Dimensions:
         for name, dimension in self.awake.items():
             dimension.take(cost[name], now)
             if several:
-                dimension.use(cost[name], now)
+                dimension.usage.add(dimension.expected(cost[name]), now)
         if self.ceilings:
             booking.entries = {name: ceiling.take(cost[name], now) for name, ceiling in self.ceilings.items()}
         if self.dormant:
@@ -100,9 +101,11 @@ class Dimensions:
         true_cost = reserved if true_cost is None else {**reserved, **true_cost}
         for name in booking.limited_by:
             self.awake[name].settle(reserved[name], true_cost[name], now)
-        self._correct(booking, true_cost, now)
-        for name, dormant in self.dormant.items():
-            dormant.correct(booking.number, true_cost[name])
+        if booking.entries:
+            self._correct(booking, true_cost, now)
+        if self.dormant:
+            for name, dormant in self.dormant.items():
+                dormant.correct(booking.number, true_cost[name])
         return true_cost
 
     def _correct(self, booking: Booking, true_cost: Cost, now: float) -> None:
@@ -128,7 +131,7 @@ class Dimensions:
         """What the policy of a dimension hears of an answer's headers."""
         dimension = self.awake[name]
         told = dimension.in_units(hints)
-        if len(self.awake) > 1 and booking.limited_by.get(name) is LimitedBy.APP:
+        if len(self.awake) > 1 and booking.limited_by.get(name) is APP:
             dimension.remains(hints.remaining or 0.0, now)
             told = Hints(limit=told.limit, period=told.period)  # what fills up looks like a window near its end
         return told
@@ -145,6 +148,42 @@ class Dimensions:
         if len(self.awake) > 1 and outcome.scope is not Scope.OVERLOAD:
             self.awake[blamed].short(booking.cost[blamed], now)
         return blamed
+
+    # -- what a bad end tells the policies
+
+    def unknown(self, booking: Booking, in_flight: int, now: float) -> dict[str, Event]:
+        """Nothing."""
+        return {name: Unknown(*each.facts(booking, name, now, in_flight)) for name, each in self.awake.items()}
+
+    def refused(
+        self, booking: Booking, outcome: Throttled, others: Mapping[int, Booking], now: float, *, next_permit: int
+    ) -> dict[str, Event]:
+        """The blamed one learns, the rest hold and learn nothing. others: the attempts that are still open.
+
+        What the refusal is about, and what its headers tell of, may wake.
+        """
+        hints = self.hear(outcome.hints, now)
+        blamed, in_flight = self.blame(booking, outcome, now, next_permit=next_permit), len(others) + 1
+        dimension, events = self.awake[blamed], self.unknown(booking, in_flight, now)
+        event = Refused(
+            *dimension.facts(booking, blamed, now, in_flight),
+            scope=outcome.scope,
+            retry_after=outcome.retry_after,
+            hints=dimension.in_units(hints[blamed]) if blamed in hints else SILENT,
+            owed=self._owed(blamed, others),
+        )
+        was_idle = dimension.usage.was_idle(now, PERIOD)  # whatever it seemed to be when the attempt was admitted
+        events[blamed] = evolve(event, limited_by=OTHER) if was_idle else event
+        return events
+
+    def _owed(self, name: str, others: Mapping[int, Booking]) -> float:
+        """Units that the upstream may yet charge for what is in flight, from before the dimension woke, too."""
+        dimension = self.awake[name]
+        if not (dimension.late and others):
+            return 0.0
+        booked_all = name in next(iter(others.values())).limited_by  # the oldest, and so all of them
+        reserved = dimension.ledger.in_flight if booked_all else sum(each.cost[name] for each in others.values())
+        return dimension.expected(reserved)
 
     def _suspect(self, booking: Booking, now: float) -> str | None:
         """What a refusal that names no limit was for, if its attempt was admitted before that one was known.
@@ -168,9 +207,9 @@ class Dimensions:
         best, most = next(iter(self.awake)), 0.0
         if len(self.awake) > 1:
             for name, dimension in self.awake.items():
-                share, bound = dimension.share(now), booking.limited_by.get(name) is LimitedBy.RATE
+                share = dimension.usage.share(dimension.pace.learned_limit, now)
                 if share is None:
-                    share = UNLEARNED if bound else 0.0
+                    share = UNLEARNED if booking.limited_by.get(name) is RATE else 0.0
                 if share > most:
                     best, most = name, share
         return best

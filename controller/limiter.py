@@ -17,18 +17,18 @@ from attrs import define, field
 
 from controller.adaptive import AdaptiveBucket
 from controller.ceiling import Ceiling
-from controller.dimensions import PERIOD, Dimensions
+from controller.dimensions import SILENT, Dimensions
 from controller.dormant import Dormant
 from controller.holds import Holds, restrain_alike
 from controller.outcome import TRANSIENT, Completed, Failed, Outcome, Throttled
 from controller.permits import Blocked, Booking, Cost, Decision, Settlement, Statistics, Wait, limited_by
 from controller.room import Room
-from policies.contract import Accepted, Admitted, Event, Hints, LimitedBy, Refused, Settled, Unknown
+from policies.contract import Accepted, Admitted, Event, Hints, Settled
 
 SLACK = 0.05  # s added to a server's hold: clocks differ, and a retry a moment early is refused again
-SILENT = Hints()
-FULL, ONE_AT_A_TIME = Wait(by=Blocked.IN_FLIGHT), Wait(by=Blocked.PROBE)
+FULL, ONE_AT_A_TIME = Wait(Blocked.IN_FLIGHT), Wait(Blocked.PROBE)
 AS_EVER = Settlement()  # nothing changed
+NONE: tuple[Decision, ...] = ()
 
 
 @define(eq=False)
@@ -60,14 +60,12 @@ class Limiter:
         limited, number, is_open = limited_by(self.dimensions, waited), self._next, self._open
         if len(limited) > 1:
             self._quotas.compare(limited, now)
-        booking = Booking(
-            number=number, owner=owner, admitted_at=now, cost=cost, limited_by=limited, beside=len(is_open)
-        )
+        booking = Booking(number, owner, now, cost, limited, len(is_open))
         self._next = number + 1
         is_open[number] = booking
         self._quotas.take(booking, now)
         for name, dimension in self.dimensions.items():
-            self._tell(name, Admitted(**dimension.facts(booking, name, now, len(is_open))))
+            self._tell(name, dimension, Admitted(*dimension.facts(booking, name, now, len(is_open))))
         return booking
 
     def _obstacle(self, cost: Cost, now: float) -> Wait | None:
@@ -75,7 +73,7 @@ class Limiter:
         if len(self._open) >= holds.cap:
             return FULL
         if now < holds.until:
-            return Wait(by=Blocked.HOLD, until=holds.until)
+            return Wait(Blocked.HOLD, holds.until)
         if holds.probes is not None and holds.probing(self._open):
             return ONE_AT_A_TIME
         return self._quotas.obstacle(cost, now)
@@ -102,17 +100,21 @@ class Limiter:
         if booking.accepted:
             return ()
         booking.accepted = True
-        beside, in_flight = min(self.accepted_open, booking.beside), len(self._open)
-        self.accepted_open += 1
+        open_now, beside, in_flight = self.accepted_open, booking.beside, len(self._open)
+        self.accepted_open = open_now + 1
+        if open_now < beside:
+            beside = open_now
         if self._holds.unheard.end() | self.room.accepted(booking.number, in_flight, beside, self._next):
             self.sum_up()
         if hints:
             hints = self._hear(hints, now)
-        decisions: tuple[Decision, ...] = ()
+        decisions = NONE
         for name, dimension in self.dimensions.items():
             told = self._quotas.told(name, booking, hints[name], now) if name in hints else SILENT
-            decisions += self._tell(name, Accepted(**dimension.facts(booking, name, now, in_flight), hints=told))
-        self._pause(now)
+            its = dimension.facts(booking, name, now, in_flight)
+            decisions += self._tell(name, dimension, Accepted(*its, told))
+        if self._holds.pause_until > now:
+            self._pause(now)
         return decisions
 
     def _hear(self, hints: Mapping[str, Hints], now: float) -> Mapping[str, Hints]:
@@ -136,8 +138,8 @@ class Limiter:
 
         first_token_at: instant of its first payload, if one came. true_cost: by usage; None: as reserved.
         """
-        late = isinstance(outcome, Completed) and not booking.accepted
-        before = self.accept(booking, {}, now) if late else ()
+        late = not booking.accepted and isinstance(outcome, Completed)
+        decisions = self.accept(booking, {}, now) if late else NONE
         assert booking.number in self._open, "settled twice"
         in_flight = len(self._open)
         del self._open[booking.number]
@@ -148,11 +150,12 @@ class Limiter:
             assert isinstance(outcome, Failed), "a completed attempt is an accepted one"
             return self._lost(booking, outcome, true_cost, in_flight, now)
         self._answered(booking, outcome, now)
-        came_to, decisions = self._quotas.settle(booking, true_cost, now), before
+        came_to = self._quotas.settle(booking, true_cost, now)
         for name, dimension in self.dimensions.items():
             used, its = came_to[name] / dimension.unit, dimension.facts(booking, name, now, in_flight)
-            decisions += self._tell(name, Settled(**its, true_cost=used, first_token_at=first_token_at))
-        self._pause(now)
+            decisions += self._tell(name, dimension, Settled(*its, used, first_token_at))
+        if self._holds.pause_until > now:
+            self._pause(now)
         spends_budget = not self._holds.broken.blames_upstream
         if spends_budget and not decisions:
             return AS_EVER
@@ -177,7 +180,11 @@ class Limiter:
         beside = max(booking.beside, len(self._open))
         crowded = self.room.crowded(beside, named=outcome.dimension, newest=self._next)
         self.sum_up()
-        events = self._unknown(booking, in_flight, now) if crowded else self._news(booking, outcome, in_flight, now)
+        if crowded:
+            events = self._quotas.unknown(booking, in_flight, now)
+        else:
+            events = self._quotas.refused(booking, outcome, self._open, now, next_permit=self._next)
+            self.sum_up()  # something may have woken
         decisions = self._tell_all(events, now)
         full = crowded and len(self._open) >= self._holds.cap
         if self.held_until <= now and not full:  # the refused prompt would be back at once
@@ -185,33 +192,6 @@ class Limiter:
             self.sum_up()
             self._pause(now)
         return decisions
-
-    def _news(self, booking: Booking, outcome: Throttled, in_flight: int, now: float) -> dict[str, Event]:
-        """What a refusal tells each policy: the blamed one learns, the others hold and learn nothing."""
-        hints = self._quotas.hear(outcome.hints, now)
-        blamed = self._quotas.blame(booking, outcome, now, next_permit=self._next)
-        self.sum_up()  # either may have woken something
-        dimension, events = self.dimensions[blamed], self._unknown(booking, in_flight, now)
-        its = dimension.facts(booking, blamed, now, in_flight)
-        if dimension.was_idle(now, PERIOD):
-            its["limited_by"] = LimitedBy.OTHER  # whatever it seemed to be when the attempt was admitted
-        events[blamed] = Refused(
-            **its,
-            scope=outcome.scope,
-            retry_after=outcome.retry_after,
-            hints=dimension.in_units(hints[blamed]) if blamed in hints else SILENT,
-            owed=self._owed(blamed),
-        )
-        return events
-
-    def _owed(self, name: str) -> float:
-        """Units that the upstream may yet charge for what is in flight, from before the dimension woke, too."""
-        dimension = self.dimensions[name]
-        if not (dimension.late and self._open):
-            return 0.0
-        booked_all = name in next(iter(self._open.values())).limited_by  # the oldest, and so all of them
-        reserved = dimension.ledger.in_flight if booked_all else sum(each.cost[name] for each in self._open.values())
-        return dimension.expected(reserved)
 
     def _lost(
         self, booking: Booking, outcome: Failed, true_cost: Cost | None, in_flight: int, now: float
@@ -223,29 +203,24 @@ class Limiter:
         if outcome.kind in TRANSIENT:
             self._holds.unheard.add(booking, self._next, now)
             self.sum_up()
-        decisions = self._tell_all(self._unknown(booking, in_flight, now), now)
+        decisions = self._tell_all(self._quotas.unknown(booking, in_flight, now), now)
         return Settlement(decisions=decisions, spends_budget=not self._holds.unheard.blames_upstream)
-
-    def _unknown(self, booking: Booking, in_flight: int, now: float) -> dict[str, Event]:
-        awake = self.dimensions.items()
-        return {name: Unknown(**dimension.facts(booking, name, now, in_flight)) for name, dimension in awake}
 
     # -- telling the policies
 
     def _tell_all(self, events: Mapping[str, Event], now: float) -> tuple[Decision, ...]:
-        decisions: tuple[Decision, ...] = ()
+        decisions = NONE
         for name, event in events.items():
-            decisions += self._tell(name, event)
+            decisions += self._tell(name, self.dimensions[name], event)
         self._pause(now)
         return decisions
 
-    def _tell(self, name: str, event: Event) -> tuple[Decision, ...]:
+    def _tell(self, name: str, dimension: AdaptiveBucket, event: Event) -> tuple[Decision, ...]:
         """One policy hears of an event; the decision it leads to, if any."""
-        dimension = self.dimensions[name]
         before, old = dimension.pace, dimension.bucket.refill_rate
         reason = dimension.tell(event)
         if reason is None:
-            return ()
+            return NONE
         if not restrain_alike(before, dimension.pace):
             self.sum_up()
         unit, new = dimension.unit, dimension.bucket.refill_rate

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import ClassVar, NoReturn, Self
 
 from attrs import frozen
 
 from policies.contract import JSON, Bounds, Event, Pace, Reason
+
+INF = float("inf")
 
 
 @frozen
@@ -50,13 +51,13 @@ def sound(pace: Pace) -> Pace:
     """The same pace if it can be kept; ValueError or TypeError otherwise."""
     if not isinstance(pace, Pace):
         raise TypeError(f"it answered {pace!r} instead of a Pace")
-    if not (math.isfinite(pace.refill_rate) and pace.refill_rate > 0):
+    if not 0 < pace.refill_rate < INF:  # NaN is not, and a word raises TypeError
         raise ValueError(f"refill_rate is {pace.refill_rate!r}")
-    if not (math.isfinite(pace.capacity) and pace.capacity >= 1):
+    if not 1 <= pace.capacity < INF:
         raise ValueError(f"capacity is {pace.capacity!r}")
-    if not pace.held_until < math.inf:  # NaN, too
+    if not pace.held_until < INF:
         raise ValueError(f"held_until is {pace.held_until!r}")
-    if not (pace.learned_limit is None or pace.learned_limit >= 0):  # NaN is not, and a word raises TypeError
+    if not (pace.learned_limit is None or pace.learned_limit >= 0):
         raise ValueError(f"learned_limit is {pace.learned_limit!r}")
     if not isinstance(pace.reason, Reason):
         raise TypeError(f"reason is {pace.reason!r}")

@@ -17,9 +17,14 @@ instants would fail when both happen in the same one.
 from __future__ import annotations
 
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from attrs import frozen
+from attrs import define, frozen
+
+if TYPE_CHECKING:
+    from attrs import frozen as event
+else:  # three are made for each attempt, and one that is frozen at run time, too, takes twice as long to make
+    event = define
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 
@@ -65,12 +70,12 @@ class Hints:
     period: float | None = None  # seconds, > 0
 
 
-# Shared fields of the events. now, admitted_at: instants in seconds on one monotonic clock. permit: the attempt's
-# number. cost: units reserved from the bucket, > 0. limited_by: decided at admission. in_flight: attempts open at
-# `now`, this one included. refill_rate: units/s as applied by the limiter at `now`, after its clamps.
+# Shared fields of the events, which nobody may change. now, admitted_at: instants in seconds on one monotonic clock.
+# permit: the attempt's number. cost: units reserved from the bucket, > 0. limited_by: decided at admission. in_flight:
+# attempts open at `now`, this one included. refill_rate: units/s as applied by the limiter at `now`, after its clamps.
 
 
-@frozen(kw_only=True)
+@event
 class Admitted:
     """An attempt may go; now == admitted_at."""
 
@@ -83,7 +88,7 @@ class Admitted:
     refill_rate: float
 
 
-@frozen(kw_only=True)
+@event
 class Accepted:
     """The upstream took the attempt (2xx headers); at most once for a permit."""
 
@@ -97,7 +102,7 @@ class Accepted:
     hints: Hints = Hints()
 
 
-@frozen(kw_only=True)
+@event
 class Refused:
     """The upstream refused for its rate (429 and kin). May follow Accepted when the refusal came inside a 200."""
 
@@ -114,7 +119,7 @@ class Refused:
     owed: float = 0.0  # units reserved for attempts in flight that the upstream charges later, >= 0
 
 
-@frozen(kw_only=True)
+@event
 class Settled:
     """An accepted attempt is over; true_cost in units replaces what was reserved."""
 
@@ -129,7 +134,7 @@ class Settled:
     first_token_at: float | None = None  # instant of the first payload, None if none came
 
 
-@frozen(kw_only=True)
+@event
 class Unknown:
     """The attempt ended with no word on its quota: lost, timed out, cancelled, 5xx, or refused for its content.
 

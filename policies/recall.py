@@ -69,7 +69,8 @@ PACED_SLACK = 0.010  # s of saved-up rate; real timers lose 18 % at 1,000/s with
 FRESH, HINT = 600.0, 3600.0  # s; a limit learnt more recently is used at once; is approached from a quarter of it
 LEARNING = 0.05  # how much of the mean time of a stream is the last one's
 TICK = 1e6  # per s; instants are rounded to it, so that a snapshot on another clock compares them alike
-RATE = LimitedBy.RATE  # at hand: Python 3.11 takes a call of its own to look a member of an enum up
+INF = math.inf
+RATE, APP = LimitedBy.RATE, LimitedBy.APP  # at hand: Python 3.11 takes a call of its own to look an enum's member up
 FIRST_CUT = {Phase.START: 0.6, Phase.SEARCH: 0.9, Phase.CRUISE: 0.96}  # until the end of the block says more
 
 
@@ -83,7 +84,7 @@ class Recall:
         self.options = options
         self._origin = now
         self.state = State(log=SendLog(keep=2 * options.period), seed=seed, rate=options.start_rate)
-        if remembered is not None and 0 <= remembered.age < HINT and 0 < remembered.limit < math.inf:
+        if remembered is not None and 0 <= remembered.age < HINT and 0 < remembered.limit < INF:
             self._begin_with(remembered)
         rate = self.state.rate
         self._pace = Pace(
@@ -92,7 +93,7 @@ class Recall:
 
     def _begin_with(self, known: Remembered) -> None:
         state, fresh = self.state, known.age < FRESH
-        if known.refused is not None and known.limit < known.refused < math.inf:
+        if known.refused is not None and known.limit < known.refused < INF:
             if fresh:
                 search_on(state, known.limit, known.refused)
             return
@@ -109,21 +110,22 @@ class Recall:
 
     def on(self, event: Event) -> Pace:
         """See `policies.contract.Policy.on`."""
-        state, now = self.state, event.now
-        now = round((now - self._origin) * TICK) / TICK if -math.inf < now < math.inf else state.now
+        state, at = self.state, event.now
+        now = round((at - self._origin) * TICK) / TICK if -INF < at < INF else state.now
         if now < state.now:  # a clock that steps back: go on from here
-            self._origin, now = event.now - state.now, state.now
+            self._origin, now = at - state.now, state.now
         state.now = now
-        match event:
+        match event:  # in the order of how often they come
             case Admitted():
                 self._admitted(event)
             case Accepted():
                 if event.permit > state.epoch:
                     self._accepted(event)
+            case Settled():
+                lasted = at - event.admitted_at
+                state.lasting += LEARNING * ((lasted if lasted > 0.0 else 0.0) - state.lasting)
             case Refused():
                 self._refused(event)
-            case Settled():
-                self.state.lasting += LEARNING * (max(event.now - event.admitted_at, 0.0) - self.state.lasting)
             case Unknown():
                 pass  # a loss says nothing of the rate, and an end only how late it was charged
             case _:
@@ -144,13 +146,14 @@ class Recall:
         if event.hints.limit is not None:
             hear(state, options, event.hints, sent_at)
         limited, fresh = event.limited_by is RATE, is_fresh(state)
-        take_what_is_unused(state, options, limited=limited, fresh=fresh)
+        if fresh or not limited:
+            take_what_is_unused(state, options, limited=limited, fresh=fresh)
         state.passed += 1
         if state.block is not None:
             clear(state, options, sent_at, fresh=fresh)
         elif limited and event.refill_rate > 0:
             grow(state, options, _units(event.cost) / event.refill_rate, sent_at, fresh=fresh)
-        elif event.limited_by is LimitedBy.APP and state.phase in (Phase.PROBE, Phase.CLIMB):
+        elif event.limited_by is APP and state.phase in (Phase.PROBE, Phase.CLIMB):
             cruise(state, options, fresh=fresh)  # a probe that the application does not fill proves nothing
         self._answer(may_raise=limited)
 
@@ -190,11 +193,12 @@ class Recall:
     def _answer(self, *, may_raise: bool) -> None:
         """Make the pace what the state wishes for, as far as it may."""
         state, pace = self.state, self._pace
-        old = pace.refill_rate
-        rate = state.rate if may_raise or state.rate < old else old
-        blocked = state.block is not None
+        old, rate = pace.refill_rate, state.rate
         if rate < old:
             state.epoch = max(state.epoch, state.newest)
+        elif not may_raise:
+            rate = old
+        blocked = state.block is not None
         held_until = self._origin + self._held_until()
         if (
             rate == old
@@ -216,13 +220,14 @@ class Recall:
     def _held_until(self) -> float:
         state = self.state
         if state.block is None:
-            return max(state.told_hold, state.resume_at)
+            told, own = state.told_hold, state.resume_at
+            return told if told > own else own
         return max(state.told_hold, state.now, state.block.again_at)
 
     def _instant(self, at: float) -> float:
         """On the policy's own clock; not after now."""
         now = self.state.now
-        own = round((at - self._origin) * TICK) / TICK if -math.inf < at < math.inf else now
+        own = round((at - self._origin) * TICK) / TICK if -INF < at < INF else now
         return own if own < now else now
 
     def snapshot(self, now: float) -> dict[str, JSON]:
@@ -261,4 +266,4 @@ def _capacity(rate: float) -> float:
 
 
 def _units(cost: float) -> float:
-    return cost if 0 < cost < math.inf else 0.0
+    return cost if 0 < cost < INF else 0.0

@@ -24,20 +24,21 @@ LOST_SHARE = 0.016  # of the time, that blocks of refused probes may cost
 STEADY = 0.03  # a limit that moves less than this has stood
 OLD, RARER = 20.0, 1.6  # periods; a limit that has stood longer is probed more rarely the older it is, by at most this
 OUTGROWN = 1.25  # CONTEND: this far above the remembered limit there are no others any more
-CRUISE = Phase.CRUISE  # at hand: Python 3.11 takes a call of its own to look a member of an enum up
+# At hand: Python 3.11 takes a call of its own to look a member of an enum up.
+START, SEARCH, CRUISE = Phase.START, Phase.SEARCH, Phase.CRUISE
+SLOW_START, INCREASE = Reason.SLOW_START, Reason.INCREASE
 
 
 def grow(state: State, options: RecallOptions, busy: float, sent_at: float, *, fresh: bool) -> None:
     """One success of `busy` seconds that the rate had held back, sent then. fresh: headers tell the limit."""
-    if state.phase is CRUISE:  # nearly always
+    phase = state.phase
+    if phase is CRUISE:  # nearly always
         _stay_or_probe(state, options, fresh=fresh)
         return
-    match state.phase:
-        case Phase.START:
-            _multiply(state, 2.0 ** min(1.0, busy / options.doubling_time / _patience(state, options)))
-            state.reason = Reason.SLOW_START
-            if state.limit is not None and state.rate >= (1 - options.margin) * state.limit:
-                cruise(state, options, fresh=fresh)
+    if phase is START:
+        _start(state, options, busy, fresh=fresh)
+        return
+    match phase:
         case Phase.SEARCH:
             _search(state, options, busy)
         case Phase.PROBE:
@@ -54,10 +55,15 @@ def grow(state: State, options: RecallOptions, busy: float, sent_at: float, *, f
             _contend(state, busy)
 
 
-def _patience(state: State, options: RecallOptions) -> float:
-    """Slow start is slower when nothing was limited for a whole period: part of a window may be used up unseen."""
-    late = state.first_at is not None and state.now - state.first_at > options.period
-    return LATE if late and state.limit is None else 1.0
+def _start(state: State, options: RecallOptions, busy: float, *, fresh: bool) -> None:
+    """It is slower when nothing was limited for a whole period: part of a window may be used up unseen."""
+    limit, first_at, doublings = state.limit, state.first_at, busy / options.doubling_time
+    if limit is None and first_at is not None and state.now - first_at > options.period:
+        doublings /= LATE
+    _multiply(state, 2.0 ** (doublings if doublings < 1.0 else 1.0))
+    state.reason = SLOW_START
+    if limit is not None and state.rate >= (1 - options.margin) * limit:
+        cruise(state, options, fresh=fresh)
 
 
 def cruise(state: State, options: RecallOptions, *, fresh: bool = False) -> None:
@@ -135,7 +141,7 @@ def search_on(state: State, low: float, high: float) -> None:
 
 def bounds(state: State) -> Bounds | None:
     """What is known of a limit that is still looked for."""
-    if state.phase is not Phase.SEARCH or state.limit is not None or not 0 < state.low < state.high:
+    if state.phase is not SEARCH or state.limit is not None or not 0 < state.low < state.high:
         return None
     return Bounds(held=state.low, refused=state.high)
 
@@ -149,8 +155,11 @@ def _contend(state: State, busy: float) -> None:
 
 
 def _multiply(state: State, factor: float) -> None:
-    elapsed = 0.0 if state.first_at is None else state.now - state.first_at
-    sent = state.log.sent(state.now - MEASURED) / min(MEASURED, max(elapsed, 1.0))
-    new = min(state.rate * factor, MOST_OVER_SENT * sent)
-    if new > state.rate:
-        state.rate, state.reason = new, Reason.INCREASE
+    now, rate = state.now, state.rate
+    elapsed = 0.0 if state.first_at is None else now - state.first_at
+    most = MOST_OVER_SENT * (state.log.sent(now - MEASURED) / min(MEASURED, max(elapsed, 1.0)))
+    new = rate * factor
+    if new > most:
+        new = most
+    if new > rate:
+        state.rate, state.reason = new, INCREASE

@@ -19,7 +19,7 @@ Told = dict[str, Hints]  # by dimension
 NOTHING: Told = {}
 
 
-@frozen
+@define  # what is frozen takes twice as long to make
 class Send:
     """One request that a client wants sent now. cost: LLM tokens, or 1 where the quota counts requests.
 
@@ -31,7 +31,7 @@ class Send:
     sized: Sized | None = None
 
 
-@define(slots=True, eq=False)
+@define(eq=False)
 class Attempt:
     """One request under way; numbered by the loop. client: the number of its sender; sent_at: an instant."""
 

@@ -36,6 +36,7 @@ def fits(value: float | None) -> bool:
 @example("9" * 400 + "h")
 @example("Wed, 99 Oct 99999 07:28:00 GMT")
 @example("١٢")
+@example("0\x1f")
 def test_any_text_anywhere_gives_none_or_a_finite_number_above_zero(text: str) -> None:
     assert fits(seconds(text, wall_now=NOW))
     assert fits(retry_after({}, text=text))

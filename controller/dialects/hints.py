@@ -204,7 +204,8 @@ def _quantity(text: str | None) -> float | None:
 def _float(value: JSON) -> float:
     """NaN for what is no plain number: comparisons with it then fail of themselves."""
     if isinstance(value, str):
-        return float(value) if _PLAIN.fullmatch(value.strip()) else math.nan
+        digits = value.strip()  # of more than float() takes off, as U+001F
+        return float(digits) if _PLAIN.fullmatch(digits) else math.nan
     try:
         return float(value) if isinstance(value, int | float) else math.nan
     except OverflowError:  # an int beyond 1e308

@@ -17,7 +17,7 @@ from attrs import define, evolve, field
 
 from simulations.closed_loop import simulate
 from simulations.oracle import ideal_of
-from simulations.runs import maker_of
+from simulations.runs import maker_of, uncollected
 from simulations.scenario import FEEDBACK, Scenario
 from simulations.scenario_files import load_scenario
 
@@ -40,7 +40,8 @@ class Plan:
         """Once."""
         maker = maker_of(self.policy, self.scenario)
         began = time.process_time()
-        run = simulate(self.scenario, maker, self.feedback, seed)
+        with uncollected():
+            run = simulate(self.scenario, maker, self.feedback, seed)
         self.rates.append(len(run.record.sent_at) / (time.process_time() - began))
 
 

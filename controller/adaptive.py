@@ -15,10 +15,10 @@ import math
 
 from attrs import define, evolve, field
 
+from controller.binding import Binding
 from controller.bucket import TokenBucket
 from controller.permits import OTHER, RATE, Booking, Facts, Ledger
 from controller.soundness import sound
-from controller.usage import Usage
 from controller.worth import Worth
 from policies.aimd import Aimd, AimdOptions
 from policies.contract import Admitted, Event, Hints, Pace, Policy, Reason, Remembered
@@ -48,7 +48,7 @@ class AdaptiveBucket:
     saved_up: float = 0.0
     late: bool = False
     ledger: Ledger = field(factory=Ledger, init=False)
-    usage: Usage = field(factory=Usage, init=False)  # beside other dimensions
+    binding: Binding = field(factory=Binding, init=False)
     bucket: TokenBucket = field(init=False)
     fault: str | None = field(default=None, init=False)  # how the policy failed; None while it is the one at work
     pace: Pace = field(init=False)  # in force, and sound whatever the policy says
@@ -141,15 +141,15 @@ class AdaptiveBucket:
 
     def tell(self, event: Event) -> Reason | None:
         """Tell the policy and apply its answer; the reason if the pace changed."""
-        before, now = self.pace, event.now  # before anybody could change it
+        before, now, limited_by = self.pace, event.now, event.limited_by  # as they are: a stranger may change an event
         try:
             pace = self.policy.on(event)
             if pace is not before or self.policy.pace is not pace:
                 self._check(pace)
         except Exception as error:  # a stranger's code: see the top
             self._replace(error, last_good=before)
-            pace = self.policy.on(event)  # a refusal that was too much for the policy is still a refusal
-        if event.limited_by is RATE or pace.learned_limit != before.learned_limit:
+            pace = self._fall_back(event)
+        if limited_by is RATE or pace.learned_limit != before.learned_limit:
             self.tested_at = now
         if pace is not before or self._restated:
             self._restated = False
@@ -158,6 +158,13 @@ class AdaptiveBucket:
             self._to_be_told = False
             return Reason.FALLBACK
         return None if pace is before else pace.reason
+
+    def _fall_back(self, event: Event) -> Pace:
+        """A refusal that was too much for the policy is still a refusal, unless nothing is left of it."""
+        try:
+            return self.policy.on(event)
+        except Exception:  # it was changed before the policy failed
+            return self.policy.pace
 
     def _keep(self, pace: Pace, now: float) -> None:
         self.pace = pace

@@ -64,11 +64,11 @@ class Dimensions:
         if bound is None:
             return
         for name, dimension in self.awake.items():
-            usage, is_learned = dimension.usage, dimension.pace.learned_limit is not None
+            binding, is_learned = dimension.binding, dimension.pace.learned_limit is not None
             if name == bound:
-                if not usage.binds(now, PERIOD, is_learned=is_learned):
+                if not binding.binds(now, PERIOD, is_learned=is_learned):
                     limited[name] = OTHER
-            elif usage.idles(now) and is_learned:
+            elif binding.idles(now) and is_learned:
                 limited[name] = APP
 
     # -- what is booked
@@ -79,7 +79,7 @@ class Dimensions:
         for name, dimension in self.awake.items():
             dimension.take(cost[name], now)
             if several:
-                dimension.usage.add(dimension.expected(cost[name]), now)
+                dimension.binding.add(dimension.expected(cost[name]), now)
         if self.ceilings:
             booking.entries = {name: ceiling.take(cost[name], now) for name, ceiling in self.ceilings.items()}
         if self.dormant:
@@ -152,13 +152,13 @@ class Dimensions:
     # -- what a bad end tells the policies
 
     def unknown(self, booking: Booking, in_flight: int, now: float) -> dict[str, Event]:
-        """Nothing."""
+        """Of an end that says nothing of any limit: the events for all policies, by dimension."""
         return {name: Unknown(*each.facts(booking, name, now, in_flight)) for name, each in self.awake.items()}
 
     def refused(
         self, booking: Booking, outcome: Throttled, others: Mapping[int, Booking], now: float, *, next_permit: int
     ) -> dict[str, Event]:
-        """The blamed one learns, the rest hold and learn nothing. others: the attempts that are still open.
+        """Of a refusal: only the policy of the blamed dimension learns from it. others: attempts that are still open.
 
         What the refusal is about, and what its headers tell of, may wake.
         """
@@ -172,7 +172,7 @@ class Dimensions:
             hints=dimension.in_units(hints[blamed]) if blamed in hints else SILENT,
             owed=self._owed(blamed, others),
         )
-        was_idle = dimension.usage.was_idle(now, PERIOD)  # whatever it seemed to be when the attempt was admitted
+        was_idle = dimension.binding.was_idle(now, PERIOD)  # whatever it seemed to be when the attempt was admitted
         events[blamed] = evolve(event, limited_by=OTHER) if was_idle else event
         return events
 
@@ -207,7 +207,7 @@ class Dimensions:
         best, most = next(iter(self.awake)), 0.0
         if len(self.awake) > 1:
             for name, dimension in self.awake.items():
-                share = dimension.usage.share(dimension.pace.learned_limit, now)
+                share = dimension.binding.share(dimension.pace.learned_limit, now)
                 if share is None:
                     share = UNLEARNED if booking.limited_by.get(name) is RATE else 0.0
                 if share > most:

@@ -113,8 +113,7 @@ class Limiter:
             told = self._quotas.told(name, booking, hints[name], now) if name in hints else SILENT
             its = dimension.facts(booking, name, now, in_flight)
             decisions += self._tell(name, dimension, Accepted(*its, told))
-        if self._holds.pause_until > now:
-            self._pause(now)
+        self._pause(now)
         return decisions
 
     def _hear(self, hints: Mapping[str, Hints], now: float) -> Mapping[str, Hints]:
@@ -145,7 +144,7 @@ class Limiter:
         del self._open[booking.number]
         self.accepted_open -= booking.accepted
         if isinstance(outcome, Throttled):
-            return Settlement(decisions=self._refused(booking, outcome, in_flight, now), spends_budget=False)
+            return Settlement(decisions=self._refused(booking, outcome, now), spends_budget=False)
         if not booking.accepted:
             assert isinstance(outcome, Failed), "a completed attempt is an accepted one"
             return self._lost(booking, outcome, true_cost, in_flight, now)
@@ -154,8 +153,7 @@ class Limiter:
         for name, dimension in self.dimensions.items():
             used, its = came_to[name] / dimension.unit, dimension.facts(booking, name, now, in_flight)
             decisions += self._tell(name, dimension, Settled(*its, used, first_token_at))
-        if self._holds.pause_until > now:
-            self._pause(now)
+        self._pause(now)
         spends_budget = not self._holds.broken.blames_upstream
         if spends_budget and not decisions:
             return AS_EVER
@@ -172,7 +170,7 @@ class Limiter:
         if changed:
             self.sum_up()
 
-    def _refused(self, booking: Booking, outcome: Throttled, in_flight: int, now: float) -> tuple[Decision, ...]:
+    def _refused(self, booking: Booking, outcome: Throttled, now: float) -> tuple[Decision, ...]:
         if outcome.retry_after is not None:
             self._holds.server_hold = max(self._holds.server_hold, now + outcome.retry_after + SLACK)
             self.sum_up()
@@ -181,7 +179,7 @@ class Limiter:
         crowded = self.room.crowded(beside, named=outcome.dimension, newest=self._next)
         self.sum_up()
         if crowded:
-            events = self._quotas.unknown(booking, in_flight, now)
+            events = self._quotas.unknown(booking, len(self._open) + 1, now)
         else:
             events = self._quotas.refused(booking, outcome, self._open, now, next_permit=self._next)
             self.sum_up()  # something may have woken
@@ -217,14 +215,14 @@ class Limiter:
 
     def _tell(self, name: str, dimension: AdaptiveBucket, event: Event) -> tuple[Decision, ...]:
         """One policy hears of an event; the decision it leads to, if any."""
-        before, old = dimension.pace, dimension.bucket.refill_rate
+        before, old, now = dimension.pace, dimension.bucket.refill_rate, event.now
         reason = dimension.tell(event)
         if reason is None:
             return NONE
         if not restrain_alike(before, dimension.pace):
             self.sum_up()
         unit, new = dimension.unit, dimension.bucket.refill_rate
-        return (Decision(event.now, name, unit * old, unit * new, reason, self._holds.until),)
+        return (Decision(now, name, unit * old, unit * new, reason, self._holds.until),)
 
     def _pause(self, now: float) -> None:
         if self._holds.pause_until > now:

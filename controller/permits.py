@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING
 
 from attrs import define, frozen
 
 from controller.ceiling import Entry
 from policies.contract import LimitedBy, Reason
+
+if TYPE_CHECKING:
+    from attrs import frozen as record
+else:  # of what is made for many attempts; see the events in policies.contract
+    record = partial(define, unsafe_hash=True)
 
 Cost = Mapping[str, float]  # requests or LLM tokens, by dimension
 NO_ENTRIES: Mapping[str, Entry] = {}
@@ -30,7 +37,7 @@ class Blocked(Enum):
     PROBE = "probe"  # held, and the one attempt allowed is under way
 
 
-@define  # what is frozen takes twice as long to make
+@record
 class Wait:
     """Not yet. until: the instant to ask again, inf when only a change can help; dimension: whose bucket is behind."""
 
@@ -40,7 +47,7 @@ class Wait:
     at_ceiling: bool = False
 
 
-@define  # as above
+@record
 class Decision:
     """A change of pace, for the log. Rates in requests or LLM tokens per second, held_until an instant."""
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf, isfinite
 from typing import ClassVar, NoReturn, Self
 
 from attrs import frozen
 
 from policies.contract import JSON, Bounds, Event, Pace, Reason
-
-INF = float("inf")
 
 
 @frozen
@@ -51,19 +50,21 @@ def sound(pace: Pace) -> Pace:
     """The same pace if it can be kept; ValueError or TypeError otherwise."""
     if not isinstance(pace, Pace):
         raise TypeError(f"it answered {pace!r} instead of a Pace")
-    if not 0 < pace.refill_rate < INF:  # NaN is not, and a word raises TypeError
+    # NaN is none of these, a word raises TypeError, and an int too large for a float OverflowError.
+    if not (isfinite(pace.refill_rate) and pace.refill_rate > 0):
         raise ValueError(f"refill_rate is {pace.refill_rate!r}")
-    if not 1 <= pace.capacity < INF:
+    if not (isfinite(pace.capacity) and pace.capacity >= 1):
         raise ValueError(f"capacity is {pace.capacity!r}")
-    if not pace.held_until < INF:
+    if not (pace.held_until == -inf or isfinite(pace.held_until)):
         raise ValueError(f"held_until is {pace.held_until!r}")
-    if not (pace.learned_limit is None or pace.learned_limit >= 0):
+    limit = pace.learned_limit
+    if not (limit is None or limit == inf or (isfinite(limit) and limit >= 0)):
         raise ValueError(f"learned_limit is {pace.learned_limit!r}")
     if not isinstance(pace.reason, Reason):
         raise TypeError(f"reason is {pace.reason!r}")
     if not (pace.bounds is None or isinstance(pace.bounds, Bounds)):
         raise TypeError(f"bounds are {pace.bounds!r}")
-    for limit in (pace.in_flight_limit, pace.unresolved_limit):
-        if not (limit is None or isinstance(limit, int)):
-            raise TypeError(f"a limit is {limit!r}")
+    for count in (pace.in_flight_limit, pace.unresolved_limit):
+        if not (count is None or isinstance(count, int)):
+            raise TypeError(f"a limit is {count!r}")
     return pace

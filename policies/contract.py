@@ -17,6 +17,7 @@ instants would fail when both happen in the same one.
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from attrs import define, frozen
@@ -24,7 +25,7 @@ from attrs import define, frozen
 if TYPE_CHECKING:
     from attrs import frozen as event
 else:  # three are made for each attempt, and one that is frozen at run time, too, takes twice as long to make
-    event = define
+    event = partial(define, unsafe_hash=True)
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from attrs import define, field, frozen
+from attrs import define, field, fields, frozen
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -243,4 +243,17 @@ class Player:
 
     def _tell(self, event: Event) -> Told:
         before = self.policy.pace
-        return Told(before, event, self.policy.on(event))
+        return Told(before, event, self.policy.on(_sealed(event)))
+
+
+# As type checkers see them: who changes an event, which in a run nothing stops, is told so here.
+SEALED = {
+    kind: frozen(type(kind.__name__, (kind,), {"__module__": kind.__module__}))
+    for kind in (Admitted, Accepted, Refused, Settled, Unknown)
+}
+
+
+def _sealed(event: Event) -> Event:
+    kind = type(event)
+    sealed: Event = SEALED[kind](**{each.name: getattr(event, each.name) for each in fields(kind)})
+    return sealed

@@ -19,7 +19,7 @@ Told = dict[str, Hints]  # by dimension
 NOTHING: Told = {}
 
 
-@define  # what is frozen takes twice as long to make
+@frozen
 class Send:
     """One request that a client wants sent now. cost: LLM tokens, or 1 where the quota counts requests.
 

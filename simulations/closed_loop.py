@@ -6,9 +6,7 @@ What happens to an attempt: sent; arrived (the upstream decides, the quota is bo
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -154,8 +152,7 @@ def simulate(scenario: Scenario, maker: Callable[[Seat], Client], feedback: str,
     """One run of a scenario with clients from `maker`, one for each instant of joining."""
     upstream = (HiddenTokens if scenario.is_mixed else HiddenUpstream)(scenario, feedback)
     clients = [maker(seat) for seat in _seats(scenario, seed)]
-    with _uncollected():
-        tallies = ClosedLoop(scenario, upstream, clients, Random(f"{seed}/delays")).run()
+    tallies = ClosedLoop(scenario, upstream, clients, Random(f"{seed}/delays")).run()
     record = Record(scenario, ideal_of(scenario, seed), tallies, upstream.neighbour_took)
     return Run(figures(record), record, clients)
 
@@ -169,18 +166,6 @@ def simulate_policy(
 ) -> Figures:
     """The figures of one run with our limiter and a policy by name; raises ValueError for an unknown one."""
     return simulate(scenario, partial(make_limiter_client, policy, options or {}), feedback, seed).figures
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Traffic leaves no cycles behind, and the collector would go through all of its record for each new part."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _seats(scenario: Scenario, seed: int) -> list[Seat]:

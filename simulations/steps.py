@@ -41,7 +41,7 @@ class Steps:
     def earned(self, now: float) -> float:
         """The integral of the limit, read as units per second, from the first step to `now`; negative before it."""
         total = 0.0
-        for (start, rate), (end, _) in pairwise(self.pairs) if len(self.pairs) > 1 else ():
+        for (start, rate), (end, _) in pairwise(self.pairs):
             if now <= end:
                 return total + rate * (now - start)
             total += rate * (end - start)

@@ -179,6 +179,14 @@ class GrowsWhileAppLimited(Plain):
         return event.limited_by in (LimitedBy.RATE, LimitedBy.APP)
 
 
+class ChangesItsEvents(GrowsWhileAppLimited):
+    """What held an attempt back is written over, so that the growth looks right."""
+
+    def accepted(self, event: Accepted) -> None:
+        event.limited_by = LimitedBy.RATE  # type: ignore[misc]  # who has no type checker is not stopped
+        super().accepted(event)
+
+
 class HasAHiddenClock(Plain):
     """Grows with the seconds of the machine, whatever the events say."""
 

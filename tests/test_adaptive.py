@@ -79,6 +79,10 @@ BAD = [
     evolve(GOOD, refill_rate=0.0),
     evolve(GOOD, refill_rate=-1.0),
     evolve(GOOD, refill_rate="fast"),  # type: ignore[arg-type]  # no type checker stands between us and a plug-in
+    evolve(GOOD, refill_rate=10**400),  # no float holds it
+    evolve(GOOD, capacity=10**400),
+    evolve(GOOD, held_until=10**400),
+    evolve(GOOD, learned_limit=10**400),
     evolve(GOOD, capacity=0.5),
     evolve(GOOD, capacity=math.nan),
     evolve(GOOD, held_until=math.nan),
@@ -112,6 +116,43 @@ def test_the_fault_is_told_once_and_the_policy_is_never_asked_again() -> None:
     assert told.count(Reason.FALLBACK) == 1
     assert policy.heard == 1
     assert bucket.fault == "Scripted: ZeroDivisionError: oh"
+
+
+class Spoils(Scripted):
+    """It changes its events before it does what it was told to."""
+
+    def __init__(self, name: str, value: object, *answers: object) -> None:
+        super().__init__(*answers)
+        self.name, self.value = name, value
+
+    def on(self, event: Event) -> Pace:
+        setattr(event, self.name, self.value)
+        return super().on(event)
+
+
+@pytest.mark.parametrize("kind", [Admitted, Accepted, Refused])
+def test_a_policy_that_spoils_an_event_and_fails_leaves_its_last_good_pace(kind: type[Event]) -> None:
+    bucket = AdaptiveBucket(Spoils("permit", None, ZeroDivisionError()), 0.0)
+    bucket.tell(event(kind))
+    assert bucket.fault is not None
+    assert bucket.tell(event(Unknown)) is (Reason.FALLBACK if kind is Admitted else None)
+    assert 0 < bucket.bucket.refill_rate <= 20.0
+
+
+def test_what_a_policy_makes_of_its_event_is_not_what_is_logged() -> None:
+    faster = evolve(GOOD, refill_rate=21.0)
+    limiter = Limiter({"requests": AdaptiveBucket(Spoils("now", 1e6, GOOD, faster), 0.0)}, max_in_flight=8)
+    booking = limiter.admit(ONE, 10.0)
+    assert isinstance(booking, Booking)
+    (decision,) = limiter.accept(booking, {}, 11.0)
+    assert (decision.now, decision.new) == (11.0, 21.0)
+    assert limiter.dimensions["requests"].bucket.updated_at == 11.0
+
+
+def test_whether_a_rate_was_tested_is_not_for_the_policy_to_say() -> None:
+    bucket = AdaptiveBucket(Spoils("limited_by", LimitedBy.APP), 0.0)
+    bucket.tell(event(Accepted))
+    assert bucket.tested_at == 10.0
 
 
 def test_a_fault_at_an_admission_is_told_with_the_next_event_that_is_logged() -> None:

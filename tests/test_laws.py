@@ -88,6 +88,12 @@ def test_what_one_law_refuses_no_other_would_have_found(policy: type[bad_policie
     assert verdict.standing is expected, "\n".join(kit.lines_of(verdict))
 
 
+def test_a_policy_that_changes_its_events_is_refused() -> None:
+    verdict = verdict_on(bad_policies.ChangesItsEvents, "pace_can_be_kept")
+    assert verdict.standing is Standing.BROKEN
+    assert any("FrozenInstanceError" in line for line in kit.lines_of(verdict))
+
+
 def test_every_law_has_a_bad_policy_of_its_own() -> None:
     assert {law for _, law in [*BAD, *BAD_IN_OTHER_WAYS]} == set(BY_NAME)
 

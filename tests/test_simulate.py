@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 from pathlib import Path
 from unittest.mock import ANY
@@ -14,11 +16,12 @@ from click.testing import CliRunner
 from policies.aimd import Aimd
 from policies.contract import Accepted, Event, Pace
 from simulations.bounds import METRICS
+from simulations.closed_loop import simulate as simulate_closed
 from simulations.commands import simulate, with_peers
 from simulations.plot import plot
 from simulations.report import Cell
 from simulations.results_page import page as page_of
-from simulations.runs import Task, run_all, run_task
+from simulations.runs import Task, maker_of, run_all, run_task, uncollected
 from simulations.scenario_files import load_scenario
 
 SMALL = """
@@ -106,6 +109,33 @@ def test_the_same_seed_gives_the_same_bytes_of_json(small: str, tmp_path: Path) 
     ]
     assert cells[0]["mean"].keys() == METRICS.keys()
     assert cells[0]["runs"] == [{"seed": seed, **dict.fromkeys(METRICS, ANY)} for seed in (0, 1)]
+
+
+@pytest.mark.parametrize("feedback", ["none", "headers"])
+def test_traffic_leaves_nothing_for_the_garbage_collector(small: str, feedback: str) -> None:
+    scenario = load_scenario(small)
+    leftovers = []
+    for duration in (60.0, 3600.0):
+        gc.collect()
+        with uncollected():
+            run = simulate_closed(evolve(scenario, duration=duration), maker_of("recall", scenario), feedback, 0)
+            leftovers.append(gc.collect())
+        assert run.record.sent_at
+    assert leftovers[1] <= leftovers[0] + 50, "what is left grows with the run"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_is_as_before_whatever_happens(enabled: bool) -> None:
+    (gc.enable if enabled else gc.disable)()
+    try:
+        during = []
+        with contextlib.suppress(ZeroDivisionError), uncollected():
+            during.append(gc.isenabled())
+            raise ZeroDivisionError
+        assert during == [False]
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
 
 
 def test_many_workers_find_what_one_finds(small: str) -> None:

@@ -204,7 +204,7 @@ def _quantity(text: str | None) -> float | None:
 def _float(value: JSON) -> float:
     """NaN for what is no plain number: comparisons with it then fail of themselves."""
     if isinstance(value, str):
-        digits = value.strip()  # of more than float() takes off, as U+001F
+        digits = value.strip()  # float() leaves U+001C to U+001F where they are
         return float(digits) if _PLAIN.fullmatch(digits) else math.nan
     try:
         return float(value) if isinstance(value, int | float) else math.nan

@@ -13,8 +13,8 @@ NEVER = float("-inf")
 
 
 @define(eq=False)
-class Usage:
-    """Of one dimension beside others. Instants are monotonic seconds."""
+class Binding:
+    """Whether one dimension binds, beside others. Instants are monotonic seconds."""
 
     _bound_at: float = field(default=NEVER, init=False)  # it held an attempt up, lately
     _idle_at: float = field(default=NEVER, init=False)  # another dimension did, and not for a moment only

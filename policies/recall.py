@@ -86,10 +86,7 @@ class Recall:
         self.state = State(log=SendLog(keep=2 * options.period), seed=seed, rate=options.start_rate)
         if remembered is not None and 0 <= remembered.age < HINT and 0 < remembered.limit < INF:
             self._begin_with(remembered)
-        rate = self.state.rate
-        self._pace = Pace(
-            refill_rate=rate, capacity=_capacity(rate), learned_limit=self.state.limit, bounds=bounds(self.state)
-        )
+        self._pace = _pace_of(self.state, self.state.rate, -INF, Reason.START)
 
     def _begin_with(self, known: Remembered) -> None:
         state, fresh = self.state, known.age < FRESH
@@ -207,15 +204,7 @@ class Recall:
             and state.limit == pace.learned_limit
         ):
             return
-        self._pace = Pace(
-            refill_rate=rate,
-            capacity=_capacity(rate),
-            unresolved_limit=1 if blocked else None,
-            held_until=held_until,
-            learned_limit=state.limit,
-            bounds=bounds(state),
-            reason=state.reason,
-        )
+        self._pace = _pace_of(state, rate, held_until, state.reason)
 
     def _held_until(self) -> float:
         state = self.state
@@ -247,22 +236,21 @@ class Recall:
         policy = cls(options, seed=seed, now=now)
         policy.state = load(State, snapshot.get("state"))
         policy._origin = now - load(float, snapshot.get("elapsed"))
-        rate = load(float, snapshot.get("refill_rate"))
-        blocked = policy.state.block is not None
-        policy._pace = Pace(
-            refill_rate=rate,
-            capacity=_capacity(rate),
-            unresolved_limit=1 if blocked else None,
-            held_until=now + load(float, snapshot.get("held_for")),
-            learned_limit=policy.state.limit,
-            bounds=bounds(policy.state),
-            reason=Reason(snapshot.get("reason")),
-        )
+        rate, held_until = load(float, snapshot.get("refill_rate")), now + load(float, snapshot.get("held_for"))
+        policy._pace = _pace_of(policy.state, rate, held_until, Reason(snapshot.get("reason")))
         return policy
 
 
-def _capacity(rate: float) -> float:
-    return 1.0 + PACED_SLACK * rate
+def _pace_of(state: State, rate: float, held_until: float, reason: Reason) -> Pace:
+    return Pace(
+        refill_rate=rate,
+        capacity=1.0 + PACED_SLACK * rate,
+        unresolved_limit=None if state.block is None else 1,
+        held_until=held_until,
+        learned_limit=state.limit,
+        bounds=bounds(state),
+        reason=reason,
+    )
 
 
 def _units(cost: float) -> float:

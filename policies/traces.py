@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from attrs import define, field, fields, frozen
+from attrs import define, field, frozen
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -27,6 +27,7 @@ from policies.contract import (
     Settled,
     Unknown,
 )
+from policies.sealed import sealed
 
 START = 1000.0  # the instant a trace begins
 FLOOR = 1 / 60  # units/s; the limiter's, so that an event's refill_rate is what it would be there
@@ -243,17 +244,4 @@ class Player:
 
     def _tell(self, event: Event) -> Told:
         before = self.policy.pace
-        return Told(before, event, self.policy.on(_sealed(event)))
-
-
-# As type checkers see them: who changes an event, which in a run nothing stops, is told so here.
-SEALED = {
-    kind: frozen(type(kind.__name__, (kind,), {"__module__": kind.__module__}))
-    for kind in (Admitted, Accepted, Refused, Settled, Unknown)
-}
-
-
-def _sealed(event: Event) -> Event:
-    kind = type(event)
-    sealed: Event = SEALED[kind](**{each.name: getattr(event, each.name) for each in fields(kind)})
-    return sealed
+        return Told(before, event, self.policy.on(sealed(event)))

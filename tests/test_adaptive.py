@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Self
 
 import pytest
-from attrs import evolve, frozen
+from attrs import evolve, fields, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -286,3 +286,12 @@ def test_headroom_is_of_what_the_policy_learned_where_no_header_says_for_how_lon
     bucket = AdaptiveBucket(Scripted(pace=evolve(GOOD, learned_limit=6.0)), 0.0, headroom=0.8)
     bucket.tell(event(Accepted, hints=bucket.in_units(Hints(limit=60.0, remaining=50.0, reset=5.0, period=period))))
     assert bucket.bucket.refill_rate == pytest.approx(most)
+
+
+def test_all_events_begin_with_the_facts_in_their_order() -> None:
+    """The limiter makes them by position."""
+    shared = ["now", "permit", "admitted_at", "cost", "limited_by", "in_flight", "refill_rate"]
+    for kind in (Admitted, Accepted, Refused, Settled, Unknown):
+        assert [each.name for each in fields(kind)][: len(shared)] == shared
+    assert [each.name for each in fields(Accepted)][len(shared) :] == ["hints"]
+    assert [each.name for each in fields(Settled)][len(shared) :] == ["true_cost", "first_token_at"]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from attrs import fields
 
 from controller.binding import BRIEF, LONGEST_UNPROVED, MEMORY, Binding
-from policies.contract import Accepted, Admitted, Refused, Settled, Unknown
 
 PERIOD = 60.0
 
@@ -55,12 +53,3 @@ def test_sending_at_the_limit_for_long_uses_all_of_it() -> None:
     assert binding.share(10.0, now) == pytest.approx(0.5, rel=0.01)
     assert binding.share(None, now) is None
     assert binding.share(5.0, now + 5 * MEMORY) == pytest.approx(0.0, abs=0.01)
-
-
-def test_all_events_begin_with_the_facts_in_their_order() -> None:
-    """The limiter makes them by position."""
-    shared = ["now", "permit", "admitted_at", "cost", "limited_by", "in_flight", "refill_rate"]
-    for kind in (Admitted, Accepted, Refused, Settled, Unknown):
-        assert [each.name for each in fields(kind)][: len(shared)] == shared
-    assert [each.name for each in fields(Accepted)][len(shared) :] == ["hints"]
-    assert [each.name for each in fields(Settled)][len(shared) :] == ["true_cost", "first_token_at"]
